@@ -1,13 +1,13 @@
 """Every error that a user can cause.
 
-    PlannerError                 one line, exit status 2
-    ├── ConfigError              a model's config.json cannot be read as a model; names the field
-    ├── UnsupportedArchitecture  the model type, or a value in it, is not understood
-    ├── UnsupportedQuantization  the storage format is not understood, or not by this engine
-    ├── UnknownGpu               no card, or more than one, has this name
-    ├── UsageError               an option's value is wrong, or two contradict each other
-    ├── SourceError              a file, folder or Hub repository cannot be read
-    └── NotRecognised            a text holds nothing that the reader looks for
+PlannerError                 one line, exit status 2
+├── ConfigError              a model's config.json cannot be read as a model; names the field
+├── UnsupportedArchitecture  the model type, or a value in it, is not understood
+├── UnsupportedQuantization  the storage format is not understood, or not by this engine
+├── UnknownGpu               no card, or more than one, has this name
+├── UsageError               an option's value is wrong, or two contradict each other
+├── SourceError              a file, folder or Hub repository cannot be read
+└── NotRecognised            a text holds nothing that the reader looks for
 """
 
 from __future__ import annotations

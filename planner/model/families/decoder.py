@@ -1,0 +1,203 @@
+"""What most decoder configs have in common, read once: sizes, dtype, embeddings, head, rotary table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.errors import UnsupportedArchitecture
+from planner.model.config import LARGEST_LAYER_COUNT, RawConfig
+from planner.model.rope import RopeTable, rope_parameters, rope_table
+from planner.model.spec import Layer, ModelSpec
+from planner.model.tensor import Norm, Role, Tensor, vocabulary_matrix
+
+_DTYPES = {
+    "bfloat16": "bfloat16",
+    "torch.bfloat16": "bfloat16",
+    "bf16": "bfloat16",
+    "float16": "float16",
+    "torch.float16": "float16",
+    "fp16": "float16",
+    "half": "float16",
+    "float32": "float32",
+    "torch.float32": "float32",
+    "fp32": "float32",
+    "float": "float32",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dimensions:
+    """The sizes nearly every decoder config states."""
+
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    vocab_size: int
+    max_position_embeddings: int
+    dtype: str | None
+    tie_word_embeddings: bool
+
+
+def read_dtype(raw: RawConfig) -> str | None:
+    """The checkpoint's storage type (dtype, before transformers 5 torch_dtype), or None when not stated.
+
+    Raises:
+        UnsupportedArchitecture: a type that weights are not stored in.
+    """
+    declared = raw.optional_text("dtype", "torch_dtype")
+    if declared is None or declared == "auto":
+        return None
+    if declared not in _DTYPES:
+        known = "bfloat16, float16, float32"
+        raise UnsupportedArchitecture(
+            f"{raw.path}: dtype {declared[:40]!r} is not understood; expected one of {known}", field="dtype"
+        )
+    return _DTYPES[declared]
+
+
+def read_layer_count(raw: RawConfig, *names: str) -> int:
+    """The number of layers under any of these keys (default num_hidden_layers and its aliases)."""
+    names = names or ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+    return raw.integer(*names, minimum=1, maximum=LARGEST_LAYER_COUNT)
+
+
+def read_dimensions(raw: RawConfig, *, tie_default: bool = False, head_dim_default: int | None = None) -> Dimensions:
+    """Sizes of a decoder; an explicit head_dim wins over hidden_size / num_attention_heads.
+
+    Args:
+        tie_default: what the family's transformers config class assumes when the key is absent.
+        head_dim_default: likewise for head_dim, for classes that fix one; None derives it.
+
+    Raises:
+        ConfigError: a size that is missing, out of range, or does not divide; names the field.
+    """
+    hidden_size = raw.integer("hidden_size", "n_embd", "d_model", "n_embed", minimum=1, maximum=1 << 20)
+    heads = raw.integer("num_attention_heads", "n_head", "n_heads", "num_heads", minimum=1, maximum=1 << 14)
+    key_value_heads = raw.integer(
+        "num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num", default=heads, minimum=1,
+        maximum=1 << 14,
+    )  # fmt: skip
+    head_dim = raw.optional_integer("head_dim", minimum=1, maximum=1 << 14) or head_dim_default
+    if head_dim is None:
+        if hidden_size % heads:
+            raise raw.error(
+                "num_attention_heads",
+                f"is {heads}, which does not divide hidden_size {hidden_size}; state head_dim explicitly",
+            )
+        head_dim = hidden_size // heads
+    if heads % key_value_heads:
+        raise raw.error(
+            "num_key_value_heads", f"is {key_value_heads}, which does not divide num_attention_heads {heads}"
+        )
+    return Dimensions(
+        hidden_size=hidden_size,
+        num_hidden_layers=read_layer_count(raw),
+        num_attention_heads=heads,
+        num_key_value_heads=key_value_heads,
+        head_dim=head_dim,
+        vocab_size=raw.integer("vocab_size", "padded_vocab_size", minimum=1, maximum=1 << 27),
+        max_position_embeddings=raw.integer(
+            "max_position_embeddings",
+            "n_positions",
+            "max_sequence_length",
+            "max_seq_len",
+            "seq_length",
+            "n_ctx",
+            default=2048,
+            minimum=1,
+            maximum=1 << 31,
+        ),  # fmt: skip
+        dtype=read_dtype(raw),
+        tie_word_embeddings=raw.flag("tie_word_embeddings", "tie_embedding", default=tie_default),
+    )
+
+
+def read_rotary_dim(raw: RawConfig, head_dim: int, *, fraction_default: float = 1.0) -> int:
+    """Elements of each head that rotary embedding turns: head_dim x partial_rotary_factor.
+
+    Raises:
+        ConfigError: a factor outside [0, 1].
+    """
+    section = rope_parameters(raw)
+    nested = section.raw("partial_rotary_factor") if section is not None else None
+    fraction = raw.number("partial_rotary_factor", "rotary_pct", default=fraction_default)
+    if isinstance(nested, int | float) and not raw.has("partial_rotary_factor", "rotary_pct"):
+        fraction = float(nested)
+    if not 0 <= fraction <= 1:
+        raise raw.error("partial_rotary_factor", f"is {fraction}; expected 0 to 1")
+    return int(head_dim * fraction)
+
+
+def window_by_layer(raw: RawConfig, count: int) -> list[str] | None:
+    """The explicit `layer_types` of a config ("full_attention", "sliding_attention", ...), or None.
+
+    Raises:
+        ConfigError: not one entry a layer.
+    """
+    return raw.texts("layer_types", length=count)
+
+
+def assemble(
+    raw: RawConfig,
+    dims: Dimensions,
+    layers: tuple[Layer, ...],
+    *,
+    final_norm: Norm | None,
+    rotary_dim: int = 0,
+    embeddings: tuple[Tensor, ...] | None = None,
+    head: tuple[Tensor, ...] | None = None,
+    head_bias: bool = False,
+    layer_prefix: str = "model.layers",
+    embedding_name: str = "model.embed_tokens.weight",
+    rope_tables: tuple[RopeTable, ...] | None = None,
+    notes: tuple[str, ...] = (),
+) -> ModelSpec:
+    """A plain decoder: token embedding, layers, final norm, lm_head unless tied.
+
+    Args:
+        final_norm: full name; None when the model has none.
+        rotary_dim: width of the rotary table (0: none), unless `rope_tables` states them.
+        embeddings, head: replace the token embedding, or final norm and lm_head, whole.
+    """
+    if embeddings is None:
+        embeddings = (vocabulary_matrix(embedding_name, dims.vocab_size, dims.hidden_size, Role.EMBEDDING),)
+    if head is None:
+        head = final_norm.tensors() if final_norm is not None else ()
+        if not dims.tie_word_embeddings:
+            head += (vocabulary_matrix("lm_head.weight", dims.vocab_size, dims.hidden_size, Role.LM_HEAD),)
+        if head_bias:
+            head += (Tensor("lm_head.bias", (dims.vocab_size,), Role.LM_HEAD),)
+    if rope_tables is None:
+        rope_tables = ()
+        if rotary_dim:
+            rope_tables = (
+                rope_table(raw, rotary_dim=rotary_dim, max_position_embeddings=dims.max_position_embeddings),
+            )
+    quantization = raw.section("quantization_config", "compression_config")
+    ignored = raw.never_asked()
+    if ignored:
+        notes += (f"config keys that could change memory and were not used: {', '.join(ignored[:12])}",)
+    return ModelSpec(
+        model_type=raw.text("model_type", default="unknown"),
+        architecture=read_architecture(raw),
+        hidden_size=dims.hidden_size,
+        vocab_size=dims.vocab_size,
+        max_position_embeddings=dims.max_position_embeddings,
+        dtype=dims.dtype,
+        tie_word_embeddings=dims.tie_word_embeddings,
+        embeddings=embeddings,
+        layers=layers,
+        head=head,
+        layer_prefix=layer_prefix,
+        rope_tables=rope_tables,
+        notes=notes,
+        quantization_config=quantization.mapping() if quantization is not None else None,
+    )
+
+
+def read_architecture(raw: RawConfig) -> str:
+    """The first of the config's `architectures`, or "" when it lists none."""
+    names = raw.texts("architectures")
+    return names[0] if names else ""

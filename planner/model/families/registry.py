@@ -1,0 +1,12 @@
+"""model_type -> the module in this folder that reads it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MODULE_OF: Final[dict[str, str]] = {
+    "llama": "llama",
+    "mistral": "llama",
+    "qwen2": "llama",
+    "qwen3": "llama",
+}

@@ -1,0 +1,69 @@
+"""The inventory: every weight tensor of a model, by full name.
+
+Its sum is the parameter count. A tied matrix appears once, as the embedding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from planner.model.spec import Layer, ModelSpec
+from planner.model.tensor import Tensor
+
+
+def tensors(spec: ModelSpec) -> Iterator[Tensor]:
+    """Every weight tensor in order of use: towers and encoders, embeddings, layers, head. No draft layers."""
+    for stack in spec.stacks:
+        yield from stack.tensors
+        yield from layer_tensors(stack.layers, stack.hidden_size, stack.layer_prefix)
+    yield from spec.embeddings
+    yield from layer_tensors(spec.layers, spec.hidden_size, spec.layer_prefix)
+    yield from spec.head
+
+
+def draft_tensors(spec: ModelSpec) -> Iterator[Tensor]:
+    """Every weight of the draft (MTP) layers; empty for most models."""
+    yield from spec.draft_tensors
+    first = len(spec.layers)
+    yield from layer_tensors(spec.draft_layers, spec.hidden_size, spec.layer_prefix, first=first)
+
+
+def layer_tensors(layers: tuple[Layer, ...], hidden_size: int, prefix: str, *, first: int = 0) -> Iterator[Tensor]:
+    """The tensors of a list of layers, named `prefix.<index>.<name>`, counting from `first`."""
+    of_kind: dict[int, tuple[Tensor, ...]] = {}
+    for index, layer in enumerate(layers, start=first):
+        own = of_kind.get(id(layer))
+        if own is None:
+            own = of_kind[id(layer)] = layer.tensors(hidden_size)
+        for tensor in own:
+            yield tensor.named(f"{prefix}.{index}")
+
+
+def parameters(spec: ModelSpec) -> int:
+    """Weights of the whole model, a tied matrix counted once, draft layers not counted."""
+    return _total(spec, active=False)
+
+
+def active_parameters(spec: ModelSpec) -> int:
+    """Weights that one token's forward uses: routed experts by the share a token visits."""
+    return _total(spec, active=True)
+
+
+def _total(spec: ModelSpec, *, active: bool) -> int:
+    def size(tensor: Tensor) -> int:
+        return tensor.active_numel if active else tensor.numel
+
+    def of_layers(layers: tuple[Layer, ...], hidden_size: int) -> int:
+        by_layer: dict[int, int] = {}
+        total = 0
+        for layer in layers:
+            if id(layer) not in by_layer:
+                by_layer[id(layer)] = sum(map(size, layer.tensors(hidden_size)))
+            total += by_layer[id(layer)]
+        return total
+
+    total = sum(map(size, spec.embeddings)) + sum(map(size, spec.head))
+    total += of_layers(spec.layers, spec.hidden_size)
+    for stack in spec.stacks:
+        total += sum(map(size, stack.tensors)) + of_layers(stack.layers, stack.hidden_size)
+    return total
