@@ -108,7 +108,7 @@ def read_dimensions(raw: RawConfig, *, tie_default: bool = False, head_dim_defau
             default=2048,
             minimum=1,
             maximum=1 << 31,
-        ),  # fmt: skip
+        ),
         dtype=read_dtype(raw),
         tie_word_embeddings=raw.flag("tie_word_embeddings", "tie_embedding", default=tie_default),
     )
@@ -156,6 +156,8 @@ def assemble(
 ) -> ModelSpec:
     """A plain decoder: token embedding, layers, final norm, lm_head unless tied.
 
+    An architecture named ...Model (an embedding model such as e5-mistral) has no lm_head.
+
     Args:
         final_norm: full name; None when the model has none.
         rotary_dim: width of the rotary table (0: none), unless `rope_tables` states them.
@@ -165,7 +167,7 @@ def assemble(
         embeddings = (vocabulary_matrix(embedding_name, dims.vocab_size, dims.hidden_size, Role.EMBEDDING),)
     if head is None:
         head = final_norm.tensors() if final_norm is not None else ()
-        if not dims.tie_word_embeddings:
+        if not dims.tie_word_embeddings and not read_architecture(raw).endswith("Model"):
             head += (vocabulary_matrix("lm_head.weight", dims.vocab_size, dims.hidden_size, Role.LM_HEAD),)
         if head_bias:
             head += (Tensor("lm_head.bias", (dims.vocab_size,), Role.LM_HEAD),)
