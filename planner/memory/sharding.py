@@ -43,11 +43,7 @@ def local_part(part: Part, ways: int) -> int:
     Raises:
         UsageError: its units do not divide by `ways`, and cannot be replicated.
     """
-    if part.units % ways == 0:
-        return part.size // ways
-    if part.replicable and ways % part.units == 0:
-        return part.size // part.units
-    raise UsageError(f"{part.units} units cannot be shared by {ways} GPUs", field="tensor_parallel_size")
+    return part.local(ways)
 
 
 def local_shape(tensor: Tensor, parallelism: Parallelism) -> tuple[int, ...]:

@@ -8,6 +8,9 @@ Elements are counted for the whole layer; how tensor parallelism divides them is
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
+
+from planner.model.tensor import Split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,20 +118,34 @@ class State:
 
     Args:
         name: what it is ("conv", "ssm").
-        shape: elements by dimension, whole model; tensor parallelism divides `shape[split_dim]`.
-        split_dim: the divided dimension.
-        replicable: elements of the divided dimension that are copied rather than divided when groups are fewer
-            than GPUs: (elements per group, groups), or None.
-        kind: "conv" follows the cache dtype, "recurrent" follows the state dtype.
-        dtype: storage type fixed by the model ("float32"), or None to follow `kind`.
+        shape: elements by dimension, of the whole model.
+        split: how tensor parallelism cuts one dimension.
+        kind: "conv" is kept in the cache dtype; "recurrent" in the state dtype (the cache dtype unless the
+            model or the user says otherwise); "fixed" in `dtype`, whatever the user asks for.
+        dtype: storage type that the model asks for ("float32"); None: as `kind` says.
+        lengthened: one more row in dimension 0 for each token that speculative decoding proposes.
+
+    Source: vLLM 0.19.1 `model_executor/layers/mamba/mamba_utils.py`.
     """
 
     name: str
     shape: tuple[int, ...]
-    split_dim: int
-    replicable: tuple[int, int] | None = None
+    split: Split
     kind: str = "recurrent"
     dtype: str | None = None
+    lengthened: bool = False
+
+    def elements(self, tensor_parallel_size: int = 1, *, speculative_tokens: int = 0) -> int:
+        """Elements on one GPU, for one sequence.
+
+        Raises:
+            UsageError: the heads or groups do not divide by the GPUs.
+        """
+        shape = list(self.shape)
+        shape[self.split.dim] = sum(part.local(tensor_parallel_size) for part in self.split.parts)
+        if self.lengthened:
+            shape[0] += speculative_tokens
+        return prod(shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +161,16 @@ class StateCache:
     kind: str
     states: tuple[State, ...]
     chunk_size: int = 0
+
+    def elements(self, tensor_parallel_size: int = 1, *, speculative_tokens: int = 0) -> int:
+        """Elements of all states on one GPU, for one sequence.
+
+        Raises:
+            UsageError: the heads or groups do not divide by the GPUs.
+        """
+        return sum(
+            state.elements(tensor_parallel_size, speculative_tokens=speculative_tokens) for state in self.states
+        )
 
 
 CacheLayer = KeyValueCache | LatentCache | IndexerCache | CompressedCache | CrossCache | StateCache

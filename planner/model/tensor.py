@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from math import prod
 
+from planner.errors import UsageError
+
 
 class Role(Enum):
     """What a tensor is for; quantisers, optimisers and LoRA treat the roles differently."""
@@ -43,6 +45,18 @@ class Part:
     size: int
     units: int
     replicable: bool = False
+
+    def local(self, ways: int) -> int:
+        """Elements on each of `ways` GPUs.
+
+        Raises:
+            UsageError: the units do not divide by `ways`, and cannot be replicated.
+        """
+        if self.units % ways == 0:
+            return self.size // ways
+        if self.replicable and ways % self.units == 0:
+            return self.size // self.units
+        raise UsageError(f"{self.units} units cannot be shared by {ways} GPUs", field="tensor_parallel_size")
 
 
 @dataclass(frozen=True, slots=True)
