@@ -60,6 +60,11 @@ class RawConfig:
         self._asked.update(names)
         return any(self._values.get(name) is not None for name in names)
 
+    def given(self, name: str) -> bool:
+        """Whether the key is present, null included: for fields whose class default is not null."""
+        self._asked.add(name)
+        return name in self._values
+
     def raw(self, *names: str) -> object:
         """The unchecked value of the first present key, or None. For values with several legal types."""
         self._asked.update(names)

@@ -168,6 +168,8 @@ class Norm:
         kind: "rms" (computed in fp32 from an upcast copy), "rms_offset" (Gemma's 1 + weight) or "layer".
         weight: has a learned scale.
         bias: has a learned shift.
+        heads: each of this many heads has a scale of its own, cut with the heads (0: one shared scale).
+        module_per_head: those scales are modules `name.norms.<head>` rather than one matrix [heads, size].
     """
 
     name: str
@@ -175,9 +177,17 @@ class Norm:
     kind: str = "rms"
     weight: bool = True
     bias: bool = False
+    heads: int = 0
+    module_per_head: bool = False
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """Its weight and bias, whole on every GPU."""
+        """Its weight and bias, whole on every GPU unless every head has its own."""
+        if self.heads and self.module_per_head:
+            modules = (Norm(f"{self.name}.norms.{head}", self.size, bias=self.bias) for head in range(self.heads))
+            return tuple(tensor for module in modules for tensor in module.tensors())
+        if self.heads:
+            split = Split(0, (Part(self.heads, self.heads, replicable=True),))
+            return (Tensor(f"{self.name}.weight", (self.heads, self.size), Role.NORM, split),)
         found = []
         if self.weight:
             found.append(Tensor(f"{self.name}.weight", (self.size,), Role.NORM))

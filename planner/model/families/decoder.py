@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from planner.errors import UnsupportedArchitecture
-from planner.model.config import LARGEST_LAYER_COUNT, RawConfig
+from planner.model.config import LARGEST_LAYER_COUNT, REQUIRED, RawConfig
+from planner.model.kinds.attention import Attention, AttentionNames
 from planner.model.rope import RopeTable, rope_parameters, rope_table
 from planner.model.spec import Layer, ModelSpec
-from planner.model.tensor import Norm, Role, Tensor, vocabulary_matrix
+from planner.model.tensor import Norm, Part, Role, Split, Tensor, vocabulary_matrix
+
+Kind = TypeVar("Kind", bound=Hashable)
 
 _DTYPES = {
     "bfloat16": "bfloat16",
@@ -23,6 +28,9 @@ _DTYPES = {
     "fp32": "float32",
     "float": "float32",
 }
+_LAYER_COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+_DEFAULT_NAMES = AttentionNames()
+_NO_DEFAULTS: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,26 +67,38 @@ def read_dtype(raw: RawConfig) -> str | None:
 
 def read_layer_count(raw: RawConfig, *names: str) -> int:
     """The number of layers under any of these keys (default num_hidden_layers and its aliases)."""
-    names = names or ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+    names = names or _LAYER_COUNTS
     return raw.integer(*names, minimum=1, maximum=LARGEST_LAYER_COUNT)
 
 
-def read_dimensions(raw: RawConfig, *, tie_default: bool = False, head_dim_default: int | None = None) -> Dimensions:
+def read_dimensions(
+    raw: RawConfig,
+    *,
+    tie_default: bool = False,
+    head_dim_default: int | None = None,
+    defaults: Mapping[str, int] = _NO_DEFAULTS,
+) -> Dimensions:
     """Sizes of a decoder; an explicit head_dim wins over hidden_size / num_attention_heads.
 
     Args:
         tie_default: what the family's transformers config class assumes when the key is absent.
         head_dim_default: likewise for head_dim, for classes that fix one; None derives it.
+        defaults: likewise for any other size, by its standard name. Sections saved inside another config
+            (text_config) leave out what equals the class default, so their families need all of them.
 
     Raises:
         ConfigError: a size that is missing, out of range, or does not divide; names the field.
     """
-    hidden_size = raw.integer("hidden_size", "n_embd", "d_model", "n_embed", minimum=1, maximum=1 << 20)
-    heads = raw.integer("num_attention_heads", "n_head", "n_heads", "num_heads", minimum=1, maximum=1 << 14)
-    key_value_heads = raw.integer(
-        "num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num", default=heads, minimum=1,
-        maximum=1 << 14,
-    )  # fmt: skip
+
+    def size(*names: str, default: int | None = None, maximum: int) -> int:
+        fallback = defaults.get(names[0], default)
+        return raw.integer(*names, default=REQUIRED if fallback is None else fallback, minimum=1, maximum=maximum)
+
+    hidden_size = size("hidden_size", "n_embd", "d_model", "n_embed", maximum=1 << 20)
+    heads = size("num_attention_heads", "n_head", "n_heads", "num_heads", maximum=1 << 14)
+    key_value_heads = size(
+        "num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num", default=heads, maximum=1 << 14
+    )
     head_dim = raw.optional_integer("head_dim", minimum=1, maximum=1 << 14) or head_dim_default
     if head_dim is None:
         if hidden_size % heads:
@@ -93,12 +113,12 @@ def read_dimensions(raw: RawConfig, *, tie_default: bool = False, head_dim_defau
         )
     return Dimensions(
         hidden_size=hidden_size,
-        num_hidden_layers=read_layer_count(raw),
+        num_hidden_layers=size(*_LAYER_COUNTS, maximum=LARGEST_LAYER_COUNT),
         num_attention_heads=heads,
         num_key_value_heads=key_value_heads,
         head_dim=head_dim,
-        vocab_size=raw.integer("vocab_size", "padded_vocab_size", minimum=1, maximum=1 << 27),
-        max_position_embeddings=raw.integer(
+        vocab_size=size("vocab_size", "padded_vocab_size", maximum=1 << 27),
+        max_position_embeddings=size(
             "max_position_embeddings",
             "n_positions",
             "max_sequence_length",
@@ -106,7 +126,6 @@ def read_dimensions(raw: RawConfig, *, tie_default: bool = False, head_dim_defau
             "seq_length",
             "n_ctx",
             default=2048,
-            minimum=1,
             maximum=1 << 31,
         ),
         dtype=read_dtype(raw),
@@ -139,6 +158,49 @@ def window_by_layer(raw: RawConfig, count: int) -> list[str] | None:
     return raw.texts("layer_types", length=count)
 
 
+def attention_of(
+    dims: Dimensions,
+    *,
+    rotary_dim: int = 0,
+    sliding_window: int | None = None,
+    bias: bool = False,
+    output_bias: bool = False,
+    fused: bool = False,
+    query_norm: Norm | None = None,
+    key_norm: Norm | None = None,
+    input_first: bool = False,
+    names: AttentionNames = _DEFAULT_NAMES,
+) -> Attention:
+    """Attention with the config's heads; `bias` is that of query, key and value."""
+    return Attention(
+        num_attention_heads=dims.num_attention_heads,
+        num_key_value_heads=dims.num_key_value_heads,
+        head_dim=dims.head_dim,
+        rotary_dim=rotary_dim,
+        sliding_window=sliding_window,
+        query_bias=bias,
+        key_bias=bias,
+        value_bias=bias,
+        output_bias=output_bias,
+        fused=fused,
+        query_norm=query_norm,
+        key_norm=key_norm,
+        input_first=input_first,
+        names=names,
+    )
+
+
+def layers_of(kinds: Sequence[Kind], make: Callable[[Kind], Layer]) -> tuple[Layer, ...]:
+    """One layer for each entry, made once for each distinct kind (a window, a layer type)."""
+    made = {kind: make(kind) for kind in dict.fromkeys(kinds)}
+    return tuple(made[kind] for kind in kinds)
+
+
+def refuse(raw: RawConfig, field: str, why: str) -> UnsupportedArchitecture:
+    """The complaint that a field selects something that is not understood, ready to raise."""
+    return UnsupportedArchitecture(f"{raw.path}: {field} {why}", field=field)
+
+
 def assemble(
     raw: RawConfig,
     dims: Dimensions,
@@ -151,6 +213,7 @@ def assemble(
     head_bias: bool = False,
     layer_prefix: str = "model.layers",
     embedding_name: str = "model.embed_tokens.weight",
+    head_name: str = "lm_head",
     rope_tables: tuple[RopeTable, ...] | None = None,
     notes: tuple[str, ...] = (),
 ) -> ModelSpec:
@@ -167,10 +230,12 @@ def assemble(
         embeddings = (vocabulary_matrix(embedding_name, dims.vocab_size, dims.hidden_size, Role.EMBEDDING),)
     if head is None:
         head = final_norm.tensors() if final_norm is not None else ()
-        if not dims.tie_word_embeddings and not read_architecture(raw).endswith("Model"):
-            head += (vocabulary_matrix("lm_head.weight", dims.vocab_size, dims.hidden_size, Role.LM_HEAD),)
-        if head_bias:
-            head += (Tensor("lm_head.bias", (dims.vocab_size,), Role.LM_HEAD),)
+        if has_head(raw):
+            if not dims.tie_word_embeddings:
+                head += (vocabulary_matrix(f"{head_name}.weight", dims.vocab_size, dims.hidden_size, Role.LM_HEAD),)
+            if head_bias:
+                rows = Split(0, (Part(dims.vocab_size, dims.vocab_size),), vocabulary=True)
+                head += (Tensor(f"{head_name}.bias", (dims.vocab_size,), Role.LM_HEAD, rows),)
     if rope_tables is None:
         rope_tables = ()
         if rotary_dim:
@@ -197,6 +262,12 @@ def assemble(
         notes=notes,
         quantization_config=quantization.mapping() if quantization is not None else None,
     )
+
+
+def has_head(raw: RawConfig) -> bool:
+    """Whether the architecture ends in a vocabulary: all but the bare ...Model classes (GPT2LMHeadModel has one)."""
+    name = read_architecture(raw)
+    return name.endswith("LMHeadModel") or not name.endswith("Model")
 
 
 def read_architecture(raw: RawConfig) -> str:
