@@ -3,7 +3,8 @@
 It follows the number of SMs and of loaded kernels, hardly the size of the memory. The readings are in
 `contexts.csv`, first matching row counts: `ids` are patterns over `Gpu.id`, otherwise the architecture and the least
 number of SMs decide. low and high are the smallest and the largest reading of the class; where there is one reading
-only, 100 MiB to either side, a little more than the widest spread seen within a class (H100: 522 to 614).
+only, 100 MiB to either side, a little more than the spread of the many readings of one card (H100: 522 to 614).
+`measured` means read on this very card, `assumed` taken from others of its class.
 All readings are for lazy loading of kernels, the default since CUDA 11.7. Every process on a card pays anew.
 """
 
