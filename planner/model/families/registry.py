@@ -33,4 +33,8 @@ MODULE_OF: Final[dict[str, str]] = {
     "olmo": "olmo",
     "olmo2": "olmo",
     "olmo3": "olmo",
+    "jamba": "jamba",
+    "bamba": "bamba",
+    "falcon_h1": "bamba",
+    "granitemoehybrid": "bamba",
 }
