@@ -85,6 +85,7 @@ class Tensor:
         num_experts: dimension 0 counts this many routed experts (0: not an expert tensor).
         active_experts: how many of them one token uses.
         dtype: fixed storage type ("float32"), or None for the model's.
+        buffer: kept beside the parameters and counted by nobody as one (a router's score correction).
     """
 
     name: str
@@ -96,6 +97,7 @@ class Tensor:
     num_experts: int = 0
     active_experts: int = 0
     dtype: str | None = None
+    buffer: bool = False
 
     @property
     def numel(self) -> int:

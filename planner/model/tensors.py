@@ -1,6 +1,7 @@
 """The inventory: every weight tensor of a model, by full name.
 
-Its sum is the parameter count. A tied matrix appears once, as the embedding.
+Its sum is the parameter count. A tied matrix appears once, as the embedding. Buffers (a router's score
+correction), which a checkpoint stores but nobody counts, are only in a layer's own list.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def layer_tensors(layers: tuple[Layer, ...], hidden_size: int, prefix: str, *, f
     for index, layer in enumerate(layers, start=first):
         own = of_kind.get(id(layer))
         if own is None:
-            own = of_kind[id(layer)] = layer.tensors(hidden_size)
+            own = of_kind[id(layer)] = tuple(t for t in layer.tensors(hidden_size) if not t.buffer)
         for tensor in own:
             yield tensor.named(f"{prefix}.{index}")
 
@@ -51,6 +52,8 @@ def active_parameters(spec: ModelSpec) -> int:
 
 def _total(spec: ModelSpec, *, active: bool) -> int:
     def size(tensor: Tensor) -> int:
+        if tensor.buffer:
+            return 0
         return tensor.active_numel if active else tensor.numel
 
     def of_layers(layers: tuple[Layer, ...], hidden_size: int) -> int:

@@ -7,7 +7,7 @@ MoE         a router [E, H], E experts of one of the above stored as stacked ten
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.model.tensor import Part, Role, Split, Tensor, linear, whole
 
@@ -98,6 +98,7 @@ class Moe:
         expert_bias: experts have biases (gpt-oss).
         input_first: expert matrices are stored as [E, in, out] (gpt-oss, Llama 4).
         router_bias: the router is a linear layer with a bias.
+        router_dtype: storage type of the router's matrix when it is not the model's ("float32").
         correction_bias: a score correction of one value per expert, kept in fp32 (DeepSeek-V3).
         shared: experts that every token uses, as one MLP.
         shared_gate: the shared expert's output is gated by a [1, H] matrix (Qwen2-MoE).
@@ -113,6 +114,7 @@ class Moe:
     expert_bias: bool = False
     input_first: bool = False
     router_bias: bool = False
+    router_dtype: str | None = None
     correction_bias: bool = False
     shared: Mlp | None = None
     shared_gate: bool = False
@@ -126,9 +128,9 @@ class Moe:
         width = self.expert_input_size or hidden_size
         found: list[Tensor] = []
         for tensor in linear(names.router, rows, hidden_size, Role.ROUTER, bias=self.router_bias):
-            found.append(tensor)
+            found.append(replace(tensor, dtype=self.router_dtype))
         if self.correction_bias:
-            found.append(Tensor(names.correction, (rows,), Role.ROUTER, dtype="float32"))
+            found.append(Tensor(names.correction, (rows,), Role.ROUTER, dtype="float32", buffer=True))
         up_parts = (Part(inner, inner),) * (2 if self.gated else 1)
         up_size = inner * len(up_parts)
         up_name = f"{names.experts}.{'gate_up_proj' if self.gated else 'up_proj'}"
