@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.hardware import detect
 from planner.hardware.detect import detect_gpus, parse_nvidia_smi
 from planner.units import MIB
 
@@ -67,9 +66,9 @@ def _answers(monkeypatch: pytest.MonkeyPatch, *answers: object) -> list[list[str
         return answer
 
     monkeypatch.setattr(subprocess, "run", run)
-    monkeypatch.setattr(detect, "_from_nvml", tuple)
-    monkeypatch.setattr(detect.platform, "system", lambda: "Linux")
-    monkeypatch.setattr(detect.platform, "release", lambda: "6.8.0-generic")
+    monkeypatch.setattr("planner.hardware.detect._from_nvml", tuple)
+    monkeypatch.setattr("platform.system", lambda: "Linux")
+    monkeypatch.setattr("platform.release", lambda: "6.8.0-generic")
     return asked
 
 
@@ -93,5 +92,5 @@ def test_a_driver_that_does_not_know_the_reserve_is_asked_again(monkeypatch: pyt
 
 def test_windows_and_wsl_see_the_whole_total(monkeypatch: pytest.MonkeyPatch) -> None:
     _answers(monkeypatch, _done(0, H100), _done(0, H100))
-    monkeypatch.setattr(detect.platform, "release", lambda: "5.15.167.4-microsoft-standard-WSL2")
+    monkeypatch.setattr("platform.release", lambda: "5.15.167.4-microsoft-standard-WSL2")
     assert detect_gpus()[0].total_memory_bytes == 81_559 * MIB

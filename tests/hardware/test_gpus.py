@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import UnknownGpu
-from planner.hardware.gpus import RULE_ERROR_BYTES, Gpu, find_gpu, load_gpus, unnamed_gpu
+from planner.hardware.gpus import Gpu, find_gpu, load_gpus, unnamed_gpu
 from planner.units import GIB, MIB
 
 IDS = [gpu.id for gpu in load_gpus()]
@@ -158,8 +158,8 @@ def test_totals_by_rule_or_from_memory_are_assumed() -> None:
     by_rule = find_gpu("4070 super")
     assert "torch typical by rule" in by_rule.sources
     assert by_rule.evidence == "assumed"
-    assert by_rule.min_memory_bytes == by_rule.total_memory_bytes - RULE_ERROR_BYTES
-    assert by_rule.max_memory_bytes == by_rule.total_memory_bytes + RULE_ERROR_BYTES
+    assert by_rule.min_memory_bytes == by_rule.total_memory_bytes - 110 * MIB
+    assert by_rule.max_memory_bytes == by_rule.total_memory_bytes + 250 * MIB
     assert find_gpu("3080 ti").evidence == "assumed"  # nvidia_smi_mib: recall
     assert find_gpu("p40").evidence == "measured"  # only its int8 rate is recalled
 
@@ -218,8 +218,8 @@ def test_any_text_is_a_card_or_unknown(text: str) -> None:
 
 
 NAME_PARTS = st.sampled_from(
-    ["nvidia", "rtx", "4090", "3080", "a100", "h100", "v100", "ti", "super", "laptop", "16gb", "80gb", "sxm", "pcie"]
-    + ["max", "pro", "ada", "m3", "quadro", "6000", "orin", "x", "2x"]
+    """nvidia rtx 4090 3080 a100 h100 v100 ti super laptop 16gb 80gb sxm pcie
+    max pro ada m3 quadro 6000 orin x 2x""".split()  # noqa: SIM905
 )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from planner.report.rows import Column, render_rows
 
-ROWS = [
+ROWS: list[dict[str, object]] = [
     {"name": "a|b", "size_bytes": 1_500_000, "known": True, "tags": ["x", "y"]},
     {"name": "0123", "size_bytes": None, "known": False, "tags": []},
 ]
