@@ -47,4 +47,5 @@ MODULE_OF: Final[dict[str, str]] = {
     "starcoder2": "starcoder2",
     "stablelm": "stablelm",
     "internlm2": "internlm2",
+    "nemotron_h": "nemotron_h",
 }
