@@ -75,7 +75,8 @@ class Stack:
         tokens_per_item: language-model tokens that one image, clip or second-long window takes at most
             (None: not known or not applicable).
         patches_per_item: positions its own attention sees for that item.
-        detail: how those two follow from the config, in a sentence, for `explain`.
+        input_elements_per_item: elements of the processed input (pixel values, mel frames) of that item.
+        detail: how those follow from the config, in a sentence, for `explain`.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Stack:
     layer_prefix: str
     tokens_per_item: int | None = None
     patches_per_item: int | None = None
+    input_elements_per_item: int | None = None
     detail: str = ""
 
 
