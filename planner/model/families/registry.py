@@ -48,4 +48,12 @@ MODULE_OF: Final[dict[str, str]] = {
     "stablelm": "stablelm",
     "internlm2": "internlm2",
     "nemotron_h": "nemotron_h",
+    "gpt2": "gpt2",
+    "gpt_neo": "gpt2",
+    "gptj": "gpt2",
+    "gpt_neox": "gpt_neox",
+    "opt": "opt",
+    "bloom": "bloom",
+    "falcon": "falcon",
+    "mpt": "mpt",
 }
