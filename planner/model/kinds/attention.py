@@ -39,6 +39,7 @@ class Attention:
         gated_query: the query projection also produces an output gate of its own size (Qwen3-Next).
         sinks: one learned sink logit per query head (gpt-oss).
         owns_key_value: has key and value projections (False: reads another layer's, weights and all).
+        owns_weights: False where the block uses an earlier layer's weights, all of them (Zamba's shared blocks).
         keeps_cache: has a cache of its own (False: reads another layer's).
         causal: decoder attention; an encoder's keeps nothing.
         source_tokens: for cross attention, the encoder positions whose keys and values are kept.
@@ -64,6 +65,7 @@ class Attention:
     gated_query: bool = False
     sinks: bool = False
     owns_key_value: bool = True
+    owns_weights: bool = True
     keeps_cache: bool = True
     causal: bool = True
     source_tokens: int | None = None
@@ -95,6 +97,8 @@ class Attention:
 
     def tensors(self, hidden_size: int) -> tuple[Tensor, ...]:
         """Every weight of the block for a residual stream of `hidden_size`."""
+        if not self.owns_weights:
+            return ()
         names, role = self.names, self.role
         width = self.input_size or hidden_size
         source = self.key_value_input_size or width

@@ -34,6 +34,7 @@ class Mlp:
         activation: the config's name of the activation function.
         output_bias: the down matrix has a bias (None: as `bias`).
         input_first: stored as [in, out] (GPT-2).
+        owns_weights: False where it uses an earlier layer's weights (Zamba's shared blocks).
     """
 
     intermediate_size: int
@@ -43,11 +44,14 @@ class Mlp:
     bias: bool = False
     output_bias: bool | None = None
     input_first: bool = False
+    owns_weights: bool = True
     role: Role = Role.MLP
     names: MlpNames = MlpNames()
 
     def tensors(self, hidden_size: int) -> tuple[Tensor, ...]:
         """Every weight of the MLP for a residual stream of `hidden_size`."""
+        if not self.owns_weights:
+            return ()
         names, inner, role = self.names, self.intermediate_size, self.role
         found: list[Tensor] = []
         if self.gated and self.fused:
