@@ -115,6 +115,10 @@ class Tensor:
         """The same tensor with `prefix.` before its name."""
         return replace(self, name=f"{prefix}.{self.name}") if prefix else self
 
+    def whole(self) -> Tensor:
+        """The same tensor, held whole by every GPU."""
+        return self if self.split is None else replace(self, split=None)
+
 
 def whole(size: int, units: int | None = None) -> tuple[Part, ...]:
     """One part that divides into `units` pieces (default: element by element)."""

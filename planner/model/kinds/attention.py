@@ -46,6 +46,7 @@ class Attention:
         input_size: width of the input to q, k and v when it is not the hidden size.
         key_value_input_size: width of the input to k and v alone (cross attention on another width).
         input_first: stored as [in, out] (GPT-2).
+        replicated: every GPU holds it whole (a tower that the engine runs with plain linear layers).
     """
 
     num_attention_heads: int
@@ -72,6 +73,7 @@ class Attention:
     input_size: int | None = None
     key_value_input_size: int | None = None
     input_first: bool = False
+    replicated: bool = False
     role: Role = Role.ATTENTION
     names: AttentionNames = AttentionNames()
 
@@ -142,6 +144,8 @@ class Attention:
         for norm in (self.query_norm, self.key_norm):
             if norm is not None:
                 found += norm.tensors()
+        if self.replicated:
+            found = [tensor.whole() for tensor in found]
         return tuple(tensor.named(names.block) for tensor in found)
 
     def caches(self) -> tuple[CacheLayer, ...]:

@@ -76,6 +76,8 @@ class Mlp:
             row=whole(inner),
             input_first=self.input_first,
         )
+        if self.replicated:
+            found = [tensor.whole() for tensor in found]
         return tuple(tensor.named(names.block) for tensor in found)
 
 
