@@ -56,4 +56,8 @@ MODULE_OF: Final[dict[str, str]] = {
     "bloom": "bloom",
     "falcon": "falcon",
     "mpt": "mpt",
+    "zamba": "zamba",
+    "zamba2": "zamba",
+    "mimo": "mimo",
+    "nemotron-nas": "nemotron_nas",
 }
