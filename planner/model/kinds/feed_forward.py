@@ -34,6 +34,7 @@ class Mlp:
         activation: the config's name of the activation function.
         output_bias: the down matrix has a bias (None: as `bias`).
         input_first: stored as [in, out] (GPT-2).
+        replicated: every GPU holds it whole (a tower that the engine runs with plain linear layers).
         owns_weights: False where it uses an earlier layer's weights (Zamba's shared blocks).
     """
 
@@ -45,6 +46,7 @@ class Mlp:
     output_bias: bool | None = None
     input_first: bool = False
     owns_weights: bool = True
+    replicated: bool = False
     role: Role = Role.MLP
     names: MlpNames = MlpNames()
 
