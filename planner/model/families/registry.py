@@ -60,4 +60,10 @@ MODULE_OF: Final[dict[str, str]] = {
     "zamba2": "zamba",
     "mimo": "mimo",
     "nemotron-nas": "nemotron_nas",
+    "lfm2": "lfm2",
+    "lfm2_moe": "lfm2",
+    "minimax": "minimax",
+    "minimax_m1": "minimax",
+    "olmo_hybrid": "olmo_hybrid",
+    "rwkv": "rwkv",
 }
