@@ -10,7 +10,7 @@ transformers 5.24 `configuration_gemma*.py`.
 
 from __future__ import annotations
 
-from planner.model.config import RawConfig
+from planner.model.config import REQUIRED, RawConfig
 from planner.model.families.decoder import (
     Dimensions,
     assemble,
@@ -25,23 +25,34 @@ from planner.model.rope import RopeTable, rope_table, rope_tables_by_type
 from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Norm
 
+# What the config classes assume; the sizes of the stack only count inside another config (text_config), where
+# transformers leaves out what equals them.
 _DEFAULTS = {
-    "gemma": {"num_key_value_heads": 16, "max_position_embeddings": 8192, "vocab_size": 256_000},
+    "gemma": {"num_key_value_heads": 16, "max_position_embeddings": 8192},
+    "gemma2": {"num_key_value_heads": 4, "max_position_embeddings": 8192},
+    "gemma3_text": {"num_key_value_heads": 4, "max_position_embeddings": 131_072},
+}
+_NESTED_DEFAULTS = {
+    "gemma": {
+        "hidden_size": 3072,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 16,
+        "vocab_size": 256_000,
+        "intermediate_size": 24_576,
+    },
     "gemma2": {
         "hidden_size": 2304,
         "num_hidden_layers": 26,
         "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "max_position_embeddings": 8192,
         "vocab_size": 256_000,
+        "intermediate_size": 9216,
     },
     "gemma3_text": {
         "hidden_size": 2304,
         "num_hidden_layers": 26,
         "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "max_position_embeddings": 131_072,
         "vocab_size": 262_208,
+        "intermediate_size": 9216,
     },
 }
 _HEAD_DIM = 256
@@ -58,23 +69,27 @@ def build(raw: RawConfig) -> ModelSpec:
     return text_model(raw, raw.text("model_type", default="gemma"))
 
 
-def text_model(raw: RawConfig, model_type: str, *, prefix: str = "model") -> ModelSpec:
+def text_model(raw: RawConfig, model_type: str, *, prefix: str = "model", nested: bool = False) -> ModelSpec:
     """The decoder of a Gemma model, alone or inside a multimodal one.
 
     Args:
-        raw: the config, or the text_config of a gemma3 config, which may leave out what equals the class default.
+        raw: the config, or the text_config of a gemma3 config.
         model_type: "gemma", "gemma2" or "gemma3_text".
         prefix: name of the decoder ("model.language_model" inside Gemma 3).
+        nested: `raw` is a text_config, which leaves out what equals the class default.
 
     Raises:
         ConfigError: a field that is missing or makes no sense.
     """
-    dims = read_dimensions(raw, tie_default=True, head_dim_default=_HEAD_DIM, defaults=_DEFAULTS[model_type])
+    defaults = _DEFAULTS[model_type] | (_NESTED_DEFAULTS[model_type] if nested else {})
+    dims = read_dimensions(raw, tie_default=True, head_dim_default=_HEAD_DIM, defaults=defaults)
     rotary_dim = read_rotary_dim(raw, dims.head_dim)
     bias = raw.flag("attention_bias", default=False)
     head_norms = model_type == "gemma3_text"
     mlp = Mlp(
-        intermediate_size=_intermediate_size(raw, model_type),
+        intermediate_size=raw.integer(
+            "intermediate_size", default=defaults.get("intermediate_size", REQUIRED), minimum=1
+        ),
         activation=raw.text("hidden_activation", "hidden_act", default="gelu_pytorch_tanh"),
     )
     names = ["input_layernorm", "post_attention_layernorm"]
@@ -103,12 +118,6 @@ def text_model(raw: RawConfig, model_type: str, *, prefix: str = "model") -> Mod
         embedding_name=f"{prefix}.embed_tokens.weight",
         rope_tables=_rope_tables(raw, dims, model_type, rotary_dim),
     )
-
-
-def _intermediate_size(raw: RawConfig, model_type: str) -> int:
-    if model_type == "gemma":
-        return raw.integer("intermediate_size", minimum=1)
-    return raw.integer("intermediate_size", default=9216, minimum=1)
 
 
 def _windows(raw: RawConfig, dims: Dimensions, model_type: str) -> list[int | None]:
