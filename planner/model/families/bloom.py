@@ -6,7 +6,7 @@ Source: transformers 5.24 `models/bloom`; arXiv 2211.05100.
 from __future__ import annotations
 
 from planner.model.config import RawConfig
-from planner.model.families.decoder import assemble, attention_of, read_dimensions
+from planner.model.families.decoder import as_multi_head, assemble, attention_of, read_dimensions
 from planner.model.kinds.attention import AttentionNames
 from planner.model.kinds.feed_forward import Mlp, MlpNames
 from planner.model.spec import Layer, ModelSpec
@@ -19,7 +19,7 @@ def build(raw: RawConfig) -> ModelSpec:
     Raises:
         ConfigError: a field that is missing or makes no sense.
     """
-    dims = read_dimensions(raw, tie_default=True)
+    dims = as_multi_head(read_dimensions(raw, tie_default=True))
     attention = attention_of(
         dims,
         bias=True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from planner.errors import UnsupportedArchitecture
@@ -131,6 +131,11 @@ def read_dimensions(
         dtype=read_dtype(raw),
         tie_word_embeddings=raw.flag("tie_word_embeddings", "tie_embedding", default=tie_default),
     )
+
+
+def as_multi_head(dims: Dimensions) -> Dimensions:
+    """The same sizes with as many key as query heads, for families that know no other, whatever the config says."""
+    return replace(dims, num_key_value_heads=dims.num_attention_heads)
 
 
 def read_rotary_dim(raw: RawConfig, head_dim: int, *, fraction_default: float = 1.0) -> int:

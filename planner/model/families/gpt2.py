@@ -13,6 +13,7 @@ from planner.errors import ConfigError
 from planner.model.config import LARGEST_LAYER_COUNT, RawConfig
 from planner.model.families.decoder import (
     Dimensions,
+    as_multi_head,
     assemble,
     attention_of,
     layers_of,
@@ -42,6 +43,7 @@ def build(raw: RawConfig) -> ModelSpec:
         tie_default=model_type != "gptj",
         defaults={"max_position_embeddings": 1024 if model_type == "gpt2" else 2048},
     )
+    dims = as_multi_head(dims)
     if model_type == "gpt_neo":
         return _gpt_neo(raw, dims)
     return _gptj(raw, dims) if model_type == "gptj" else _gpt2(raw, dims)

@@ -6,7 +6,7 @@ Source: transformers 5.24 `models/gpt_neox`; arXiv 2204.06745. Checkpoints call 
 from __future__ import annotations
 
 from planner.model.config import RawConfig
-from planner.model.families.decoder import assemble, attention_of, read_dimensions, read_rotary_dim
+from planner.model.families.decoder import as_multi_head, assemble, attention_of, read_dimensions, read_rotary_dim
 from planner.model.kinds.attention import AttentionNames
 from planner.model.kinds.feed_forward import Mlp, MlpNames
 from planner.model.spec import Layer, ModelSpec
@@ -19,7 +19,7 @@ def build(raw: RawConfig) -> ModelSpec:
     Raises:
         ConfigError: a field that is missing or makes no sense.
     """
-    dims = read_dimensions(raw)
+    dims = as_multi_head(read_dimensions(raw))
     rotary_dim = read_rotary_dim(raw, dims.head_dim, fraction_default=0.25)
     bias = raw.flag("attention_bias", default=True)
     attention = attention_of(

@@ -7,7 +7,7 @@ other switches of their code add or change weights and are refused.
 from __future__ import annotations
 
 from planner.model.config import RawConfig
-from planner.model.families.decoder import assemble, attention_of, read_dimensions, refuse
+from planner.model.families.decoder import as_multi_head, assemble, attention_of, read_dimensions, refuse
 from planner.model.kinds.attention import AttentionNames
 from planner.model.kinds.feed_forward import Mlp, MlpNames
 from planner.model.spec import Layer, ModelSpec
@@ -22,7 +22,7 @@ def build(raw: RawConfig) -> ModelSpec:
         UnsupportedArchitecture: biases, grouped or multi-query attention, norms on queries and keys, or learned
             positions.
     """
-    dims = read_dimensions(raw, tie_default=True)
+    dims = as_multi_head(read_dimensions(raw, tie_default=True))
     if not raw.flag("no_bias", default=True):
         raise refuse(raw, "no_bias", "is false; MPT with biases is not understood")
     options = raw.section("attn_config")

@@ -8,7 +8,7 @@ Source: transformers 5.24 `models/opt`; arXiv 2205.01068.
 from __future__ import annotations
 
 from planner.model.config import RawConfig
-from planner.model.families.decoder import Dimensions, assemble, attention_of, has_head, read_dimensions
+from planner.model.families.decoder import Dimensions, as_multi_head, assemble, attention_of, has_head, read_dimensions
 from planner.model.kinds.attention import AttentionNames
 from planner.model.kinds.feed_forward import Mlp, MlpNames
 from planner.model.spec import Layer, ModelSpec
@@ -24,7 +24,7 @@ def build(raw: RawConfig) -> ModelSpec:
     Raises:
         ConfigError: a field that is missing or makes no sense.
     """
-    dims = read_dimensions(raw, tie_default=True)
+    dims = as_multi_head(read_dimensions(raw, tie_default=True))
     bias = raw.flag("enable_bias", default=True)
     affine = raw.flag("layer_norm_elementwise_affine", default=True)
 
