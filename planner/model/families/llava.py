@@ -1,0 +1,168 @@
+"""LLaVA, LLaVA-NeXT (Granite Vision is one) and Mistral 3: a vision tower, a projector, any decoder.
+
+llava       two linear layers from the tower to the decoder; Pixtral-12B is one with Pixtral's tower
+llava_next  the image in tiles, chosen from image_grid_pinpoints, and once whole; a learned end of row
+mistral3    Pixtral's tower, then 2 x 2 patches merged into one before the two linear layers
+
+Sources: transformers 5.24 llava, llava_next, mistral3, pixtral (modeling_, configuration_, processing_,
+image_processing_); vLLM 0.19 models/llava.py, llava_next.py, mistral3.py, pixtral.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from planner.errors import ConfigError
+from planner.model.config import RawConfig
+from planner.model.families.decoder import refuse
+from planner.model.families.nested import multimodal, text_spec
+from planner.model.families.vision import Tower, read_vision_section, vision_tower
+from planner.model.kinds.tower import parameter, projector
+from planner.model.spec import ModelSpec, Stack
+from planner.model.tensor import Norm, Role, Tensor, linear
+
+_TOWER = "model.vision_tower"
+_PROJECTOR = "model.multi_modal_projector"
+_LARGEST_GRID = 64
+_LLAVA_NEXT_PINPOINTS = ((336, 672), (672, 336), (672, 672), (1008, 336), (336, 1008))
+
+
+def build(raw: RawConfig) -> ModelSpec:
+    """The spec of a llava, llava_next or mistral3 config.
+
+    Raises:
+        ConfigError: a field that is missing or makes no sense.
+        UnsupportedArchitecture: a tower, a decoder or a value that is not understood.
+    """
+    model_type = raw.text("model_type", default="llava")
+    merging = model_type == "mistral3"
+    text = text_spec(raw, text_type="mistral" if merging else "llama", tie_default=merging)
+    vision = read_vision_section(raw)
+    tower = vision_tower(vision, _TOWER, replicated=merging)
+    bias = raw.flag("multimodal_projector_bias", default=not merging)
+    tensors = tower.stack.tensors
+    if merging:
+        tensors += _merger(raw, tower)
+    tensors += projector(
+        _PROJECTOR,
+        (_projector_input(raw, tower), text.hidden_size, text.hidden_size),
+        bias=bias,
+        sharded=not merging,
+    )
+    if model_type == "llava_next":
+        tensors += (parameter("model.image_newline", text.hidden_size, role=Role.PROJECTOR),)
+    stack = replace(tower.stack, tensors=tensors)
+    count = {"llava_next": _tiled, "mistral3": _merged}.get(model_type, _whole)
+    return multimodal(raw, text, (count(raw, tower, stack),), vision)
+
+
+def _projector_input(raw: RawConfig, tower: Tower) -> int:
+    """Features of several layers are laid side by side."""
+    chosen = raw.raw("vision_feature_layer")
+    return tower.stack.hidden_size * (len(chosen) if isinstance(chosen, list) and chosen else 1)
+
+
+def _merger(raw: RawConfig, tower: Tower) -> tuple[Tensor, ...]:
+    merge = raw.integer("spatial_merge_size", default=2, minimum=1, maximum=16)
+    hidden = tower.stack.hidden_size
+    return (
+        *Norm(f"{_PROJECTOR}.norm", hidden).tensors(),
+        *linear(f"{_PROJECTOR}.patch_merger.merging_layer", hidden, hidden * merge**2, Role.PROJECTOR),
+    )
+
+
+def _drops_class_token(raw: RawConfig) -> bool:
+    """vision_feature_select_strategy: "default" drops the first position, "full" keeps all.
+
+    Raises:
+        UnsupportedArchitecture: another strategy.
+    """
+    strategy = raw.text("vision_feature_select_strategy", default="default")
+    if strategy not in ("default", "full"):
+        raise refuse(raw, "vision_feature_select_strategy", f"{strategy[:40]!r} is not understood")
+    return strategy == "default"
+
+
+def _whole(raw: RawConfig, tower: Tower, stack: Stack) -> Stack:
+    sizes = tower.sizes
+    if tower.stack.layer_prefix.endswith("transformer.layers"):
+        return _rows(raw, tower, stack, merge=1)
+    tokens = tower.positions - (1 if _drops_class_token(raw) else 0)
+    return replace(
+        stack,
+        tokens_per_item=tokens,
+        patches_per_item=tower.positions,
+        input_elements_per_item=sizes.pixels,
+        detail=f"every image is scaled to {sizes.image_size} x {sizes.image_size}: {tokens:,} features of patches of"
+        f" {sizes.patch_size} (transformers LlavaProcessor)",
+    )
+
+
+def _merged(raw: RawConfig, tower: Tower, stack: Stack) -> Stack:
+    merge = raw.integer("spatial_merge_size", default=2, minimum=1, maximum=16)
+    if tower.stack.layer_prefix.endswith("transformer.layers"):
+        return _rows(raw, tower, stack, merge=merge)
+    raise refuse(raw, "vision_config", "is not Pixtral's tower, which Mistral 3 needs")
+
+
+def _rows(raw: RawConfig, tower: Tower, stack: Stack, *, merge: int) -> Stack:
+    """Pixtral: rows of patches, each row ended by a break token; the longest side is image_size."""
+    sizes = tower.sizes
+    raw.has("image_seq_length")
+    rows = max(1, sizes.image_size // (sizes.patch_size * merge))
+    return replace(
+        stack,
+        tokens_per_item=rows * (rows + 1),
+        patches_per_item=(rows * merge) ** 2,
+        input_elements_per_item=sizes.channels * (rows * merge * sizes.patch_size) ** 2,
+        detail=f"longest side {sizes.image_size}: {rows} rows of {rows} tokens (patches of {sizes.patch_size}, merged"
+        f" {merge} x {merge}) and a break each (transformers PixtralProcessor, longest_edge as published)",
+    )
+
+
+def _tiled(raw: RawConfig, tower: Tower, stack: Stack) -> Stack:
+    """LLaVA-NeXT: the tiling of image_grid_pinpoints with most tokens, an end of row for each row, the whole image."""
+    sizes = tower.sizes
+    across = sizes.image_size // sizes.patch_size
+    base = tower.positions - (1 if _drops_class_token(raw) else 0)
+    tokens, tiles = 0, 0
+    for height, width in _pinpoints(raw):
+        down, right = -(-height // sizes.image_size), -(-width // sizes.image_size)
+        if down * right > _LARGEST_GRID:
+            raise raw.error("image_grid_pinpoints", f"holds {height} x {width}, more than {_LARGEST_GRID} tiles")
+        tokens = max(tokens, down * right * across**2 + down * across + base)
+        tiles = max(tiles, down * right + 1)
+    return replace(
+        stack,
+        tokens_per_item=tokens,
+        patches_per_item=tiles * tower.positions,
+        input_elements_per_item=tiles * sizes.pixels,
+        detail=f"at most {tiles} tiles of {sizes.image_size} x {sizes.image_size} with the overview; a square image"
+        f" fills {tokens:,} tokens (transformers LlavaNextProcessor)",
+    )
+
+
+def _pinpoints(raw: RawConfig) -> list[tuple[int, int]]:
+    """image_grid_pinpoints as pairs.
+
+    Raises:
+        ConfigError: not pairs of sizes.
+    """
+    value = raw.raw("image_grid_pinpoints")
+    if value is None:
+        return list(_LLAVA_NEXT_PINPOINTS)
+    if not isinstance(value, list) or not 0 < len(value) <= 1000:
+        raise _not_pairs(raw)
+    pairs = []
+    for entry in value:
+        if not isinstance(entry, list) or len(entry) != 2:
+            raise _not_pairs(raw)
+        height, width = entry
+        if not all(type(size) is int and 0 < size < 1 << 16 for size in entry):
+            raise _not_pairs(raw)
+        pairs.append((height, width))
+    return pairs
+
+
+def _not_pairs(raw: RawConfig) -> ConfigError:
+    return raw.error("image_grid_pinpoints", "must be a list of [height, width] in pixels")
