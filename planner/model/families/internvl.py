@@ -53,8 +53,8 @@ def build(raw: RawConfig) -> ModelSpec:
         tokens_per_item=tiles * tokens,
         patches_per_item=tiles * tower.positions,
         input_elements_per_item=tiles * tower.sizes.pixels,
-        detail=f"at most {_MAX_TILES} tiles of {tower.sizes.image_size} x {tower.sizes.image_size} and an overview, {tokens}"
-        " tokens each (transformers InternVLProcessor, max_patches 12)",
+        detail=f"at most {_MAX_TILES} tiles of {tower.sizes.image_size} x {tower.sizes.image_size} and an overview,"
+        f" {tokens} tokens each (transformers InternVLProcessor, max_patches 12)",
     )
     return multimodal(raw, text, (stack,), vision)
 
