@@ -39,6 +39,7 @@ class Attention:
         gated_query: the query projection also produces an output gate of its own size (Qwen3-Next).
         sinks: one learned sink logit per query head (gpt-oss).
         owns_key_value: has key and value projections (False: reads another layer's, weights and all).
+        value_from_key: values are the key projection's output, so there is no value projection (Gemma 4).
         owns_weights: False where the block uses an earlier layer's weights, all of them (Zamba's shared blocks).
         keeps_cache: has a cache of its own (False: reads another layer's).
         causal: decoder attention; an encoder's keeps nothing.
@@ -66,6 +67,7 @@ class Attention:
     gated_query: bool = False
     sinks: bool = False
     owns_key_value: bool = True
+    value_from_key: bool = False
     owns_weights: bool = True
     keeps_cache: bool = True
     causal: bool = True
@@ -131,6 +133,7 @@ class Attention:
                     names.key, self.key_size, source, role, bias=self.key_bias, column=key_parts,
                     input_first=self.input_first,
                 )  # fmt: skip
+            if self.owns_key_value and not self.value_from_key:
                 found += linear(
                     names.value, self.value_size, source, role, bias=self.value_bias, column=value_parts,
                     input_first=self.input_first,
