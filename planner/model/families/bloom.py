@@ -30,7 +30,7 @@ def build(raw: RawConfig) -> ModelSpec:
     mlp = Mlp(
         intermediate_size=4 * dims.hidden_size,
         gated=False,
-        activation="gelu_tanh",
+        activation="gelu_pytorch_tanh",
         bias=True,
         names=MlpNames(up="dense_h_to_4h", down="dense_4h_to_h"),
     )

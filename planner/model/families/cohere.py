@@ -16,7 +16,7 @@ from planner.model.families.decoder import (
     layers_of,
     read_dimensions,
     read_rotary_dim,
-    window_by_layer,
+    sliding_by_layer,
 )
 from planner.model.kinds.feed_forward import Mlp
 from planner.model.spec import Layer, ModelSpec
@@ -75,9 +75,7 @@ def _kinds(raw: RawConfig, dims: Dimensions) -> list[tuple[bool, int | None]]:
     if window is None and not raw.given("sliding_window"):
         window = _SLIDING_WINDOW
     pattern = raw.integer("sliding_window_pattern", "_sliding_window_pattern", default=4, minimum=1)
-    types = window_by_layer(raw, dims.num_hidden_layers)
-    if types is None:
+    sliding = sliding_by_layer(raw, dims.num_hidden_layers)
+    if sliding is None:
         sliding = [bool((index + 1) % pattern) for index in range(dims.num_hidden_layers)]
-    else:
-        sliding = [kind == "sliding_attention" for kind in types]
     return [(windowed, window if windowed else None) for windowed in sliding]

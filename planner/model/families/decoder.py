@@ -154,13 +154,20 @@ def read_rotary_dim(raw: RawConfig, head_dim: int, *, fraction_default: float = 
     return int(head_dim * fraction)
 
 
-def window_by_layer(raw: RawConfig, count: int) -> list[str] | None:
-    """The explicit `layer_types` of a config ("full_attention", "sliding_attention", ...), or None.
+def sliding_by_layer(raw: RawConfig, count: int) -> list[bool] | None:
+    """Whether each layer is windowed, by the config's explicit `layer_types`; None when it states none.
 
     Raises:
         ConfigError: not one entry a layer.
+        UnsupportedArchitecture: a type other than full_attention and sliding_attention.
     """
-    return raw.texts("layer_types", length=count)
+    types = raw.texts("layer_types", length=count)
+    if types is None:
+        return None
+    for kind in types:
+        if kind not in ("full_attention", "sliding_attention"):
+            raise refuse(raw, "layer_types", f"holds {kind[:40]!r}; expected full_attention or sliding_attention")
+    return [kind == "sliding_attention" for kind in types]
 
 
 def attention_of(
@@ -174,6 +181,7 @@ def attention_of(
     query_norm: Norm | None = None,
     key_norm: Norm | None = None,
     input_first: bool = False,
+    causal: bool = True,
     names: AttentionNames = _DEFAULT_NAMES,
 ) -> Attention:
     """Attention with the config's heads; `bias` is that of query, key and value."""
@@ -191,6 +199,7 @@ def attention_of(
         query_norm=query_norm,
         key_norm=key_norm,
         input_first=input_first,
+        causal=causal,
         names=names,
     )
 

@@ -18,7 +18,7 @@ from planner.model.families.decoder import (
     layers_of,
     read_dimensions,
     read_rotary_dim,
-    window_by_layer,
+    sliding_by_layer,
 )
 from planner.model.kinds.attention import AttentionNames
 from planner.model.kinds.feed_forward import Mlp, MlpNames
@@ -102,9 +102,9 @@ def _sliding(raw: RawConfig, dims: Dimensions, window: int | None) -> list[bool]
     """Whether each layer is windowed."""
     count = dims.num_hidden_layers
     pattern = raw.raw("sliding_window_pattern")
-    types = window_by_layer(raw, count)
-    if types is not None:
-        return [kind == "sliding_attention" for kind in types]
+    sliding = sliding_by_layer(raw, count)
+    if sliding is not None:
+        return sliding
     if window is None:
         return [False] * count
     if isinstance(pattern, str):

@@ -10,6 +10,8 @@ transformers 5.24 `configuration_gemma*.py`.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from planner.model.config import REQUIRED, RawConfig
 from planner.model.families.decoder import (
     Dimensions,
@@ -18,7 +20,7 @@ from planner.model.families.decoder import (
     layers_of,
     read_dimensions,
     read_rotary_dim,
-    window_by_layer,
+    sliding_by_layer,
 )
 from planner.model.kinds.feed_forward import Mlp
 from planner.model.rope import RopeTable, rope_table, rope_tables_by_type
@@ -86,6 +88,7 @@ def text_model(raw: RawConfig, model_type: str, *, prefix: str = "model", nested
     rotary_dim = read_rotary_dim(raw, dims.head_dim)
     bias = raw.flag("attention_bias", default=False)
     head_norms = model_type == "gemma3_text"
+    both_ways = _looks_both_ways(raw)
     mlp = Mlp(
         intermediate_size=raw.integer(
             "intermediate_size", default=defaults.get("intermediate_size", REQUIRED), minimum=1
@@ -106,10 +109,11 @@ def text_model(raw: RawConfig, model_type: str, *, prefix: str = "model", nested
             output_bias=bias,
             query_norm=Norm("q_norm", dims.head_dim, "rms_offset") if head_norms else None,
             key_norm=Norm("k_norm", dims.head_dim, "rms_offset") if head_norms else None,
+            causal=not both_ways,
         )
         return Layer(mixers=(attention,), feed_forward=mlp, norms=norms)
 
-    return assemble(
+    spec = assemble(
         raw,
         dims,
         layers_of(_windows(raw, dims, model_type), layer),
@@ -118,6 +122,12 @@ def text_model(raw: RawConfig, model_type: str, *, prefix: str = "model", nested
         embedding_name=f"{prefix}.embed_tokens.weight",
         rope_tables=_rope_tables(raw, dims, model_type, rotary_dim),
     )
+    return replace(spec, decoder=not both_ways)
+
+
+def _looks_both_ways(raw: RawConfig) -> bool:
+    """EmbeddingGemma is an encoder: every token sees every other, and nothing is kept (vLLM 0.19 `gemma3.py`)."""
+    return raw.flag("use_bidirectional_attention", default=False)
 
 
 def _windows(raw: RawConfig, dims: Dimensions, model_type: str) -> list[int | None]:
@@ -127,15 +137,15 @@ def _windows(raw: RawConfig, dims: Dimensions, model_type: str) -> list[int | No
     window = raw.optional_integer("sliding_window", minimum=1)
     if window is None and not raw.given("sliding_window"):
         window = _SLIDING_WINDOW
-    if window is not None and raw.flag("use_bidirectional_attention", default=False):
+    if window is not None and _looks_both_ways(raw):
         window = window // 2 + 1  # transformers 5.24 Gemma3TextConfig: the window then reaches both ways
     pattern = _PATTERN[model_type]
     if model_type == "gemma3_text":
         pattern = raw.integer("sliding_window_pattern", "_sliding_window_pattern", default=pattern, minimum=1)
-    types = window_by_layer(raw, count)
-    if types is None:
+    sliding = sliding_by_layer(raw, count)
+    if sliding is None:
         return [window if (index + 1) % pattern else None for index in range(count)]
-    return [window if kind == "sliding_attention" else None for kind in types]
+    return [window if windowed else None for windowed in sliding]
 
 
 def _rope_tables(raw: RawConfig, dims: Dimensions, model_type: str, rotary_dim: int) -> tuple[RopeTable, ...]:

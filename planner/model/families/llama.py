@@ -13,7 +13,7 @@ from planner.model.families.decoder import (
     layers_of,
     read_dimensions,
     read_rotary_dim,
-    window_by_layer,
+    sliding_by_layer,
 )
 from planner.model.kinds.feed_forward import Mlp
 from planner.model.spec import Layer, ModelSpec
@@ -82,9 +82,9 @@ def sliding_windows(raw: RawConfig, dims: Dimensions, model_type: str) -> list[i
         window = 4096
     first_windowed = raw.integer("max_window_layers", default=28 if model_type.startswith("qwen") else 0)
     uses_window = raw.flag("use_sliding_window", default=model_type == "mistral")
-    types = window_by_layer(raw, count)
+    sliding = sliding_by_layer(raw, count)
     if window is None or model_type == "llama" or not uses_window:
         return [None] * count
-    if types is not None:
-        return [window if kind == "sliding_attention" else None for kind in types]
+    if sliding is not None:
+        return [window if windowed else None for windowed in sliding]
     return [window if index >= first_windowed else None for index in range(count)]

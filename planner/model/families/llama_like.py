@@ -1,6 +1,7 @@
 """Models built like Llama down to the names, that differ in biases, head norms, windows or where rotation stops.
 
-granite, ministral3   Llama (Granite's multipliers are not weights)
+granite               Llama (its multipliers are not weights)
+ministral, ministral3 Llama; a window for all layers, or for those layer_types names
 internlm3, ernie4_5   biases under their own keys
 seed_oss              biases on q, k and v, on the output by its own key
 hunyuan_v1_dense      a norm on each query and key head
@@ -24,7 +25,7 @@ from planner.model.families.decoder import (
     read_dimensions,
     read_rotary_dim,
     refuse,
-    window_by_layer,
+    sliding_by_layer,
 )
 from planner.model.kinds.feed_forward import Mlp
 from planner.model.spec import Layer, ModelSpec
@@ -46,6 +47,12 @@ class _Variant:
 
 _VARIANTS = {
     "granite": _Variant(),
+    "ministral": _Variant(
+        query_bias=(),
+        output_bias=(),
+        mlp_bias=(),
+        defaults={"num_key_value_heads": 8, "max_position_embeddings": 131_072},
+    ),
     "ministral3": _Variant(
         query_bias=(),
         output_bias=(),
@@ -153,19 +160,21 @@ def _rotations(raw: RawConfig, dims: Dimensions, model_type: str) -> list[bool]:
 
 
 def _windows(raw: RawConfig, dims: Dimensions, model_type: str, rotations: list[bool]) -> list[int | None]:
-    """Ministral 3 windows every layer when sliding_window is set, SmolLM3 those that do not rotate, if at all."""
+    """Ministral windows every layer when sliding_window is set, SmolLM3 those that do not rotate, if at all."""
     count = dims.num_hidden_layers
-    if model_type not in ("ministral3", "smollm3"):
+    if model_type not in ("ministral", "ministral3", "smollm3"):
         return [None] * count
     window = raw.optional_integer("sliding_window", minimum=1)
-    types = window_by_layer(raw, count)
+    if window is None and model_type == "ministral" and not raw.given("sliding_window"):
+        window = 4096
+    sliding = sliding_by_layer(raw, count)
     raw.has("max_window_layers")  # SmolLM3 configs state it; its layers are windowed by no_rope_layers
     if model_type == "smollm3" and not raw.flag("use_sliding_window", default=False):
         window = None
     if window is None:
         return [None] * count
-    if types is not None:
-        return [window if kind == "sliding_attention" else None for kind in types]
+    if sliding is not None:
+        return [window if windowed else None for windowed in sliding]
     if model_type == "smollm3":
         return [None if rotates else window for rotates in rotations]
     return [window] * count

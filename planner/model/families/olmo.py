@@ -18,7 +18,7 @@ from planner.model.families.decoder import (
     layers_of,
     read_dimensions,
     read_rotary_dim,
-    window_by_layer,
+    sliding_by_layer,
 )
 from planner.model.kinds.feed_forward import Mlp
 from planner.model.rope import RopeTable, rope_table, rope_tables_by_type
@@ -86,7 +86,7 @@ def _windows(raw: RawConfig, dims: Dimensions) -> list[int | None]:
     window = raw.optional_integer("sliding_window", minimum=1)
     if window is None and not raw.given("sliding_window"):
         window = _SLIDING_WINDOW
-    types = window_by_layer(raw, dims.num_hidden_layers)
-    if types is None:
+    sliding = sliding_by_layer(raw, dims.num_hidden_layers)
+    if sliding is None:
         return [window if (index + 1) % 4 else None for index in range(dims.num_hidden_layers)]
-    return [window if kind == "sliding_attention" else None for kind in types]
+    return [window if windowed else None for windowed in sliding]

@@ -62,14 +62,14 @@ def _embeddings(dims: Dimensions, width: int) -> tuple[Tensor, ...]:
         Tensor(f"{_ROOT}.embed_positions.weight", positions, Role.POSITION),
     )
     if width != dims.hidden_size:
-        tensors += linear(f"{_ROOT}.project_in", dims.hidden_size, width, Role.PROJECTOR)
+        tensors += linear(f"{_ROOT}.project_in", dims.hidden_size, width, Role.OTHER)
     return tensors
 
 
 def _head(raw: RawConfig, dims: Dimensions, width: int, final_norm: Norm | None) -> tuple[Tensor, ...]:
     tensors: tuple[Tensor, ...] = final_norm.tensors() if final_norm is not None else ()
     if width != dims.hidden_size:
-        tensors += linear(f"{_ROOT}.project_out", width, dims.hidden_size, Role.PROJECTOR)
+        tensors += linear(f"{_ROOT}.project_out", width, dims.hidden_size, Role.OTHER)
     if has_head(raw) and not dims.tie_word_embeddings:
         tensors += (vocabulary_matrix("lm_head.weight", dims.vocab_size, width, Role.LM_HEAD),)
     return tensors

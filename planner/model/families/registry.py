@@ -84,4 +84,5 @@ MODULE_OF: Final[dict[str, str]] = {
     "minimax_m1": "minimax",
     "olmo_hybrid": "olmo_hybrid",
     "rwkv": "rwkv",
+    "ministral": "llama_like",
 }

@@ -71,6 +71,9 @@ def test_null_and_absent_window_differ() -> None:
     assert windows(spec_of(without(values, "sliding_window")))[:2] == [4096, None]
 
 
-def test_a_window_that_reaches_both_ways_is_half_as_long_each() -> None:
+def test_an_encoder_keeps_nothing_and_its_window_is_half_as_long_each_way() -> None:
     values = config("google/gemma-3-270m-it", use_bidirectional_attention=True, sliding_window=512)
-    assert windows(spec_of(values))[0] == 257
+    spec = spec_of(values)
+    assert windows(spec)[0] == 257
+    assert not spec.decoder
+    assert all(layer.caches() == () for layer in spec.layers)

@@ -47,6 +47,13 @@ def test_ministral_3_windows_all_layers_or_none() -> None:
     assert set(windows(spec_of(config(name, sliding_window=4096)))) == {4096}
 
 
+def test_ministral_follows_its_layer_types() -> None:
+    values = config("mistralai/Ministral-8B-Instruct-2410", model_type="ministral", num_hidden_layers=4)
+    types = ["full_attention", *["sliding_attention"] * 3]
+    assert windows(spec_of(values)) == [32_768] * 4
+    assert windows(spec_of(values | {"layer_types": types})) == [None, 32_768, 32_768, 32_768]
+
+
 def test_internlm3_biases_follow_their_own_keys() -> None:
     values = config("internlm/internlm3-8b-instruct")
     biased = named(spec_of(values | {"qkv_bias": True}))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.errors import ConfigError
+from planner.errors import ConfigError, UnsupportedArchitecture
 from planner.model.rope import RopeTable
 from tests.model.families.dense import bundled, config, kv_bytes, named, rotary_dims, spec_of, windows, without
 
@@ -76,6 +76,13 @@ def test_exaone_pattern_that_is_none_is_refused(pattern: object) -> None:
     values = without(config("LGAI-EXAONE/EXAONE-4.0-32B", sliding_window_pattern=pattern), "layer_types")
     with pytest.raises(ConfigError, match="sliding_window_pattern"):
         spec_of(values)
+
+
+def test_a_layer_type_that_is_not_understood_is_refused() -> None:
+    types = ["sliding_attention"] * 31 + ["chunked_attention"]
+    with pytest.raises(UnsupportedArchitecture, match="chunked_attention") as caught:
+        spec_of(config("CohereLabs/c4ai-command-r7b-12-2024", layer_types=types))
+    assert caught.value.field == "layer_types"
 
 
 def test_exaone_3_5_goes_by_gpt2_names() -> None:
