@@ -41,7 +41,7 @@ VARIANTS: list[tuple[str, str, dict[str, Any]]] = [
     ("SeedOssForCausalLM", "seed_oss", SIZES | {"attention_bias": False}),
     ("SmolLM3ForCausalLM", "smollm3", SIZES | {"attention_bias": True, "mlp_bias": True}),
     ("HunYuanDenseV1ForCausalLM", "hunyuan_v1_dense", SIZES | {"attention_bias": True, "head_dim": 32}),
-    ("MinistralForCausalLM", "ministral", SIZES),
+    ("MinistralForCausalLM", "ministral", SIZES | {"head_dim": 32}),
     ("Ministral3ForCausalLM", "ministral3", SIZES),
     ("ArceeForCausalLM", "arcee", SIZES | {"attention_bias": True, "mlp_bias": True}),
     ("ApertusForCausalLM", "apertus", SIZES | {"attention_bias": True}),
