@@ -1,0 +1,85 @@
+"""`vram-planner`: one module a command, imported only when that command is asked for."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Final
+
+import typer
+
+from planner.errors import PlannerError
+from planner.version import __version__
+
+COMMANDS: Final = {
+    "serve": ("planner.cli.serve", "serve"),
+    "explain": ("planner.cli.explain", "explain"),
+    "models": ("planner.cli.models", "models"),
+    "gpus": ("planner.cli.gpus", "gpus"),
+}
+
+# serve takes every flag of the engine: those that size memory are its options, the others are read afterwards
+_PASS_THROUGH: Final = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def build_app(names: list[str] | None = None) -> typer.Typer:
+    """The application with these commands (default: all of them)."""
+    app = typer.Typer(
+        name="vram-planner",
+        help="Says by arithmetic, before you rent a GPU, whether a model fits. Exit status: 0 fits or tight, 1 does"
+        " not fit, 2 wrong usage or unreadable input.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+
+    @app.callback(invoke_without_command=True)
+    def version(
+        version: bool = typer.Option(False, "--version", help="Print the version and exit."),
+    ) -> None:
+        if version:
+            typer.echo(__version__)
+            raise typer.Exit()
+
+    for name in names or list(COMMANDS):
+        module, function = COMMANDS[name]
+        settings = _PASS_THROUGH if name in ("serve", "explain") else {}
+        app.command(name, context_settings=settings)(getattr(import_module(module), function))
+    return app
+
+
+def main() -> None:
+    """Entry point: run the command; a user's mistake is one line on stderr and exit status 2."""
+    arguments = [word for word in sys.argv[1:] if word != "--debug"]
+    debug = len(arguments) != len(sys.argv) - 1
+    asked = next((word for word in arguments if not word.startswith("-")), None)
+    app = build_app([asked] if asked in COMMANDS else None)
+    try:
+        status = app(args=arguments, prog_name="vram-planner", standalone_mode=False)
+    except PlannerError as error:
+        if debug:
+            raise
+        _fail(str(error))
+    except BrokenPipeError:
+        # the reader of our output has gone; what it wanted it has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:
+        # typer's own usage errors: they format themselves, without traceback
+        message = getattr(error, "format_message", None)
+        if debug or message is None:
+            raise
+        text = str(message())
+        if not text:
+            sys.exit(2)
+        _fail(text)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _fail(message: str) -> None:
+    print(f"vram-planner: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(2)

@@ -1,0 +1,272 @@
+"""`vram-planner serve`: will it serve, and how many requests at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from planner.cli.deployment_options import (
+    DEFAULT_VERSION,
+    ENGINE,
+    GPU,
+    WORKLOAD,
+    EngineVersionOption,
+    GpuMemoryOption,
+    GpuOption,
+    ModelArgument,
+    find_card,
+    gib_option,
+)
+from planner.errors import UsageError
+from planner.model.load import load_model
+from planner.report.rows import Format
+from planner.report.serving import render_plan
+from planner.serving.deployment import Deployment
+from planner.serving.engines.flags import read_other_flags
+from planner.serving.plan import ServingPlan, plan_serving
+from planner.serving.workload import parse_lengths
+from planner.units import parse_size
+
+
+def serve(
+    context: typer.Context,
+    model: ModelArgument,
+    gpu: GpuOption = None,
+    gpu_memory: GpuMemoryOption = None,
+    engine: Annotated[str, typer.Option(help="Serving engine.", rich_help_panel=GPU)] = "vllm",
+    engine_version: EngineVersionOption = DEFAULT_VERSION,
+    usage_context: Annotated[
+        str, typer.Option(help="api-server (vllm serve) or llm-class (LLM(...)).", rich_help_panel=GPU)
+    ] = "api-server",
+    already_used: Annotated[
+        str | None, typer.Option(help="Memory other processes hold on each card.", rich_help_panel=GPU)
+    ] = None,
+    safety_margin: Annotated[
+        str | None, typer.Option(help="Kept free by lowering the fraction (2GiB).", rich_help_panel=GPU)
+    ] = None,
+    tensor_parallel_size: Annotated[
+        int, typer.Option("--tensor-parallel-size", "-tp", help="GPUs that cut every matrix.", rich_help_panel=ENGINE)
+    ] = 1,
+    pipeline_parallel_size: Annotated[
+        int, typer.Option("--pipeline-parallel-size", "-pp", help="Pipeline stages.", rich_help_panel=ENGINE)
+    ] = 1,
+    data_parallel_size: Annotated[
+        int, typer.Option("--data-parallel-size", "-dp", help="Engines beside each other.", rich_help_panel=ENGINE)
+    ] = 1,
+    enable_expert_parallel: Annotated[
+        bool, typer.Option("--enable-expert-parallel", help="Deal experts out whole.", rich_help_panel=ENGINE)
+    ] = False,
+    decode_context_parallel_size: Annotated[
+        int,
+        typer.Option(
+            "--decode-context-parallel-size", "-dcp", help="GPUs that share a sequence's cache.", rich_help_panel=ENGINE
+        ),
+    ] = 1,
+    dtype: Annotated[str, typer.Option(help="auto, bfloat16, float16, float32.", rich_help_panel=ENGINE)] = "auto",
+    quantization: Annotated[
+        str | None,
+        typer.Option("--quantization", "-q", help="Plan the usual export of this name.", rich_help_panel=ENGINE),
+    ] = None,
+    group_size: Annotated[int | None, typer.Option(help="Group of the export.", rich_help_panel=ENGINE)] = None,
+    quantize_lm_head: Annotated[
+        bool, typer.Option("--quantize-lm-head", help="The export quantises the head too.", rich_help_panel=ENGINE)
+    ] = False,
+    kv_cache_dtype: Annotated[str, typer.Option(help="auto, bfloat16, fp8, ...", rich_help_panel=ENGINE)] = "auto",
+    block_size: Annotated[int | None, typer.Option(help="Tokens of a block.", rich_help_panel=ENGINE)] = None,
+    max_model_len: Annotated[
+        str | None, typer.Option(help="Longest request in tokens; 32k is 32768; -1 fits.", rich_help_panel=ENGINE)
+    ] = None,
+    max_num_seqs: Annotated[int | None, typer.Option(help="Requests in a batch.", rich_help_panel=ENGINE)] = None,
+    max_num_batched_tokens: Annotated[
+        int | None, typer.Option(help="Tokens in a batch.", rich_help_panel=ENGINE)
+    ] = None,
+    gpu_memory_utilization: Annotated[
+        float | None, typer.Option(help="Fraction of the card the engine takes.", rich_help_panel=ENGINE)
+    ] = None,
+    kv_cache_memory_bytes: Annotated[
+        str | None, typer.Option(help="KV cache size, instead of the fraction.", rich_help_panel=ENGINE)
+    ] = None,
+    num_gpu_blocks_override: Annotated[
+        int | None, typer.Option(help="Blocks, instead of what fits.", rich_help_panel=ENGINE)
+    ] = None,
+    enforce_eager: Annotated[
+        bool, typer.Option("--enforce-eager", help="No CUDA graphs.", rich_help_panel=ENGINE)
+    ] = False,
+    enable_prefix_caching: Annotated[
+        bool | None,
+        typer.Option(
+            "--enable-prefix-caching/--no-enable-prefix-caching", help="Keep prefixes.", rich_help_panel=ENGINE
+        ),
+    ] = None,
+    enable_chunked_prefill: Annotated[
+        bool | None,
+        typer.Option(
+            "--enable-chunked-prefill/--no-enable-chunked-prefill", help="Cut long prompts.", rich_help_panel=ENGINE
+        ),
+    ] = None,
+    disable_hybrid_kv_cache_manager: Annotated[
+        bool, typer.Option("--disable-hybrid-kv-cache-manager", help="Charge windows in full.", rich_help_panel=ENGINE)
+    ] = False,
+    sampler: Annotated[str, typer.Option(help="auto, pytorch, flashinfer or triton.", rich_help_panel=ENGINE)] = "auto",
+    swap_space: Annotated[
+        str | None, typer.Option(help="Host memory per GPU in GiB (V0).", rich_help_panel=ENGINE)
+    ] = None,
+    cpu_offload_gb: Annotated[
+        str | None, typer.Option(help="Weights kept in host memory, GiB per GPU.", rich_help_panel=ENGINE)
+    ] = None,
+    enable_lora: Annotated[
+        bool, typer.Option("--enable-lora", help="Reserve adapter slots.", rich_help_panel=ENGINE)
+    ] = False,
+    max_loras: Annotated[int, typer.Option(help="Adapter slots.", rich_help_panel=ENGINE)] = 1,
+    max_lora_rank: Annotated[int, typer.Option(help="Rank of a slot.", rich_help_panel=ENGINE)] = 16,
+    num_speculative_tokens: Annotated[
+        int, typer.Option(help="Tokens the model's own draft layers propose.", rich_help_panel=ENGINE)
+    ] = 0,
+    limit_mm_per_prompt: Annotated[
+        str | None, typer.Option(help="Items of a prompt: image=1 or JSON.", rich_help_panel=ENGINE)
+    ] = None,
+    skip_mm_profiling: Annotated[
+        bool, typer.Option("--skip-mm-profiling", help="Do not profile the encoder.", rich_help_panel=ENGINE)
+    ] = False,
+    language_model_only: Annotated[
+        bool, typer.Option("--language-model-only", help="Leave the towers out.", rich_help_panel=ENGINE)
+    ] = False,
+    mamba_ssm_cache_dtype: Annotated[
+        str | None, typer.Option(help="Type of recurrent states.", rich_help_panel=ENGINE)
+    ] = None,
+    concurrency: Annotated[int, typer.Option(help="Requests that must fit at once.", rich_help_panel=WORKLOAD)] = 1,
+    input_len: Annotated[
+        str | None, typer.Option(help="600, mean=600 or p50=600,p95=4000,p99=12000.", rich_help_panel=WORKLOAD)
+    ] = None,
+    output_len: Annotated[str | None, typer.Option(help="As --input-len.", rich_help_panel=WORKLOAD)] = None,
+    assume_family: Annotated[
+        str | None, typer.Option(help="Read an unknown model_type as this one.", rich_help_panel=WORKLOAD)
+    ] = None,
+    format: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TABLE,
+    explain: Annotated[bool, typer.Option("--explain", help="Show the arithmetic.")] = False,
+) -> None:
+    """Plan a vLLM server: does MODEL fit, and how many requests does it hold.
+
+    Every flag of `vllm serve` is accepted; those that do not touch memory are noted. Exit status: 0 fits or tight, 1
+    does not fit, 2 wrong usage.
+
+    Examples: vram-planner serve Qwen/Qwen3-8B --gpu 4090 --max-model-len 16k; vram-planner serve
+    meta-llama/Llama-3.1-8B-Instruct --gpu H100 --input-len p50=600,p95=4000 --output-len p50=200,p95=800
+    """
+    if engine != "vllm":
+        raise UsageError(f"--engine {engine[:40]!r} is not known here; expected vllm", field="engine")
+    card, total = find_card(gpu, gpu_memory)
+    notes = read_other_flags(list(context.args), version=engine_version, own=_own_options(context))
+    loaded = load_model(model, assume_family=assume_family)
+    if swap_space is not None:
+        notes += (_swap_note(engine_version),)
+    deployment = Deployment(
+        gpu=card,
+        gpu_memory_bytes=total,
+        engine_version=engine_version,
+        usage_context=usage_context,
+        already_used_bytes=parse_size(already_used, option="--already-used") if already_used else 0,
+        safety_margin_bytes=parse_size(safety_margin, option="--safety-margin") if safety_margin else 0,
+        tensor_parallel_size=tensor_parallel_size,
+        pipeline_parallel_size=pipeline_parallel_size,
+        data_parallel_size=data_parallel_size,
+        enable_expert_parallel=enable_expert_parallel,
+        decode_context_parallel_size=decode_context_parallel_size,
+        dtype=dtype,
+        quantization=quantization,
+        group_size=group_size,
+        quantize_lm_head=quantize_lm_head,
+        kv_cache_dtype=kv_cache_dtype,
+        block_size=block_size,
+        max_model_len=_token_count(max_model_len),
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        gpu_memory_utilization=gpu_memory_utilization,
+        kv_cache_memory_bytes=(
+            parse_size(kv_cache_memory_bytes, option="--kv-cache-memory-bytes") if kv_cache_memory_bytes else None
+        ),
+        num_gpu_blocks_override=num_gpu_blocks_override,
+        enforce_eager=enforce_eager,
+        enable_prefix_caching=enable_prefix_caching,
+        enable_chunked_prefill=enable_chunked_prefill,
+        disable_hybrid_kv_cache_manager=disable_hybrid_kv_cache_manager,
+        sampler=sampler,
+        swap_space_bytes=gib_option(swap_space, "--swap-space"),
+        cpu_offload_bytes=gib_option(cpu_offload_gb, "--cpu-offload-gb") or 0,
+        max_loras=max_loras if enable_lora else 0,
+        max_lora_rank=max_lora_rank,
+        num_speculative_tokens=num_speculative_tokens,
+        limit_images=_image_limit(limit_mm_per_prompt),
+        skip_mm_profiling=skip_mm_profiling,
+        language_model_only=language_model_only,
+        mamba_ssm_cache_dtype=mamba_ssm_cache_dtype,
+        concurrency=concurrency,
+    )
+    plan = plan_serving(
+        loaded,
+        deployment,
+        input_lengths=parse_lengths(input_len, option="--input-len") if input_len else None,
+        output_lengths=parse_lengths(output_len, option="--output-len") if output_len else None,
+        notes=card.notes + notes,
+    )
+    show(plan, format=format, explain=explain)
+
+
+def show(plan: ServingPlan, *, format: Format, explain: bool) -> None:
+    """Print the plan and leave with its exit status."""
+    colour = format is Format.TABLE and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    typer.echo(render_plan(plan, format=format.value, colour=colour, explain=explain))
+    if plan.verdict == "does_not_fit":
+        raise typer.Exit(1)
+
+
+def _own_options(context: typer.Context) -> list[str]:
+    return [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
+
+
+def _token_count(text: str | None) -> int | None:
+    """--max-model-len: 8192, 8k (8 x 1000 in vLLM's human-readable form), 8K (8 x 1024), or -1 for auto-fit."""
+    if text is None:
+        return None
+    lowered = text.strip()
+    scale = {"k": 1000, "K": 1024, "m": 10**6, "M": 1 << 20}.get(lowered[-1:], 1)
+    digits = lowered[:-1] if scale != 1 else lowered
+    if lowered in ("-1", "auto"):
+        return -1
+    if not digits.isdigit() or len(digits) > 12:
+        raise UsageError(
+            f"--max-model-len is {text[:40]!r}; expected a number of tokens such as 8192 or 32K", field="max_model_len"
+        )
+    return int(digits) * scale
+
+
+def _image_limit(text: str | None) -> int | None:
+    """Images of --limit-mm-per-prompt: image=2 (V0), or JSON {"image": 2}."""
+    if text is None:
+        return None
+    try:
+        if text.lstrip().startswith("{"):
+            value = json.loads(text).get("image")
+            value = value.get("count") if isinstance(value, dict) else value
+        else:
+            value = dict(part.split("=", 1) for part in text.split(",")).get("image")
+        return None if value is None else max(0, int(value))
+    except (ValueError, RecursionError):
+        raise UsageError(
+            f'--limit-mm-per-prompt is {text[:40]!r}; write image=1 or {{"image": 1}}', field="limit_mm_per_prompt"
+        ) from None
+
+
+def _swap_note(version: str) -> str:
+    from planner.serving.engines.profile import vllm_profile
+
+    state = vllm_profile(version).swap_space
+    if state == "blocks":
+        return "--swap-space holds CPU blocks: it takes host memory on every GPU, none on the card"
+    if state == "ignored":
+        return f"--swap-space has no effect in the V1 engine (vLLM {version})"
+    return f"--swap-space is gone from vLLM {version}: leave it out of the command"

@@ -1,0 +1,80 @@
+"""A loaded model: its spec, its name, and what plans ask of it again and again, computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from planner.model.caches import CacheLayer, CompressedCache, IndexerCache, KeyValueCache, LatentCache, StateCache
+from planner.model.spec import ModelSpec
+from planner.model.tensors import active_parameters, parameters
+
+
+@dataclass(eq=False, kw_only=True)
+class Model:
+    """A model that can be planned for.
+
+    Args:
+        id: the name it was asked for by, or its Hub id.
+        spec: what it is.
+        origin: where the config came from, in a few words.
+        confidence: how sure a bundled config's facts are ("verbatim", "reconstructed-exact", ...); "" otherwise.
+        stored_bytes: weight bytes of the files it was read from, when they were.
+        notes: what reading it brought up.
+        memo: results that depend on the model and a few inputs, kept by the modules that compute them.
+    """
+
+    id: str
+    spec: ModelSpec
+    origin: str
+    confidence: str = ""
+    stored_bytes: int | None = None
+    notes: tuple[str, ...] = ()
+    memo: dict[Hashable, object] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def parameters(self) -> int:
+        """Weights of the whole model, a tied matrix counted once, draft layers not counted."""
+        return parameters(self.spec)
+
+    @cached_property
+    def active_parameters(self) -> int:
+        """Weights one token's forward uses: routed experts by the share that a token visits."""
+        return active_parameters(self.spec)
+
+    @cached_property
+    def caches(self) -> tuple[CacheLayer, ...]:
+        """The distinct cache layers, in order of first appearance."""
+        distinct: dict[CacheLayer, None] = {}
+        seen: set[int] = set()
+        for layer in self.spec.layers:
+            if id(layer) not in seen:
+                seen.add(id(layer))
+                distinct.update(dict.fromkeys(layer.caches()))
+        return tuple(distinct)
+
+    @cached_property
+    def has_windows(self) -> bool:
+        """Some layer keeps only a window."""
+        return any(isinstance(cache, KeyValueCache) and cache.sliding_window for cache in self.caches)
+
+    @cached_property
+    def has_chunked_cache(self) -> bool:
+        """Some layer keeps only a chunk."""
+        return any(isinstance(cache, KeyValueCache) and cache.attention_chunk_size for cache in self.caches)
+
+    @cached_property
+    def has_latent_cache(self) -> bool:
+        """Some layer is MLA."""
+        return any(isinstance(cache, LatentCache | CompressedCache) for cache in self.caches)
+
+    @cached_property
+    def has_sparse_latent_cache(self) -> bool:
+        """Some MLA layer has an indexer."""
+        return any(isinstance(cache, IndexerCache | CompressedCache) for cache in self.caches)
+
+    @cached_property
+    def is_recurrent(self) -> bool:
+        """Some layer keeps a recurrent state."""
+        return any(isinstance(cache, StateCache) for cache in self.caches)

@@ -1,0 +1,44 @@
+"""One card's memory as a bar of characters, a letter or a colour for each component."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_RESET = "\x1b[0m"
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A stretch of the bar: its name, its bytes, its letter and its terminal colour (0 to 255)."""
+
+    name: str
+    size: int
+    letter: str
+    colour: int
+
+
+def bar(segments: Sequence[Segment], total_bytes: int, *, width: int = 72, colour: bool = False) -> str:
+    """The bar and its legend, two lines.
+
+    Every segment that holds anything gets at least one cell; the cells add up to `width`.
+    """
+    shown = [segment for segment in segments if segment.size > 0]
+    cells = _cells([segment.size for segment in shown], total_bytes, width)
+    if colour:
+        drawn = "".join(
+            f"\x1b[48;5;{segment.colour}m{' ' * count}{_RESET}" for segment, count in zip(shown, cells, strict=True)
+        )
+        legend = "  ".join(f"\x1b[38;5;{segment.colour}m■{_RESET} {segment.name}" for segment in shown)
+    else:
+        drawn = "".join(segment.letter * count for segment, count in zip(shown, cells, strict=True))
+        legend = "  ".join(f"{segment.letter} {segment.name}" for segment in shown)
+    return f"[{drawn}{' ' * (width - sum(cells))}]\n {legend}"
+
+
+def _cells(sizes: Sequence[int], total: int, width: int) -> list[int]:
+    whole = max(total, sum(sizes), 1)
+    cells = [max(1, round(size * width / whole)) for size in sizes]
+    while sum(cells) > width and max(cells) > 1:
+        cells[cells.index(max(cells))] -= 1
+    return cells

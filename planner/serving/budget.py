@@ -1,0 +1,322 @@
+"""The budget of one GPU: what vLLM subtracts from total x utilisation before the rest becomes KV cache.
+
+    available_kv = requested - weights - activation_peak - non_torch - (graph estimate from 0.20)
+
+Source: vLLM `v1/worker/gpu_worker.py` determine_available_memory, by version as `EngineProfile.accounting` says.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from planner.hardware.contexts import cuda_context
+from planner.hardware.gpus import unnamed_gpu
+from planner.memory.component import Component, Side, exact
+from planner.memory.overhead import Measured, overhead
+from planner.memory.quantisation import WeightScheme
+from planner.memory.sharding import Parallelism
+from planner.memory.weights import StageWeights, stage_weights
+from planner.model.kinds.feed_forward import Moe
+from planner.model.model import Model
+from planner.model.tensor import Role
+from planner.serving.activation import activation_peak, gpu_class, rows, uses_v2_runner
+from planner.serving.deployment import Resolved
+from planner.serving.engines.profile import parse_version
+from planner.serving.storage import quantises_inputs
+from planner.units import format_size, gib
+
+_FIRST_GRAPH_PROBE: Final = (0, 18, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageBudget:
+    """One pipeline stage on its fullest GPU.
+
+    Args:
+        stage: index of the stage.
+        layers: the stage's layers.
+        weights: its weights by role.
+        requested_bytes: total x utilisation, rounded as the version rounds.
+        inside: what is subtracted from it, in order.
+        outside: what must fit in the rest of the card.
+    """
+
+    stage: int
+    layers: slice
+    weights: StageWeights
+    requested_bytes: int
+    inside: tuple[Component, ...]
+    outside: tuple[Component, ...]
+
+    def available(self, side: Side) -> int:
+        """Bytes left for KV cache with every component at `side` ("low", "best" or "high")."""
+        return self.requested_bytes - sum(component.at(side) for component in self.inside)
+
+    def component(self, name: str) -> Component | None:
+        """The component of this name, inside or outside."""
+        for component in self.inside + self.outside:
+            if component.name == name:
+                return component
+        return None
+
+
+def requested_bytes(total_bytes: int, utilization: float, *, ceil: bool) -> int:
+    """total x utilisation, rounded down, or up from 0.14 (vllm/v1/worker/utils.py request_memory)."""
+    product = total_bytes * utilization
+    return math.ceil(product) if ceil else int(product)
+
+
+def stage_budget(
+    model: Model,
+    resolved: Resolved,
+    scheme: WeightScheme,
+    parallelism: Parallelism,
+    *,
+    stage: int,
+    layers: slice,
+    stages: int,
+    utilization: float,
+) -> StageBudget:
+    """What one stage's fullest GPU subtracts, and what it holds outside the fraction.
+
+    Raises:
+        UsageError: a tensor that the GPUs cannot share; names it.
+    """
+    first, last = stage == 0, stage == stages - 1
+    weights = _weights(model, resolved, scheme, parallelism, layers=layers, first=first, last=last)
+    inside = [_weight_component(resolved, scheme, weights)]
+    adapters = _adapters(model, resolved, parallelism, layers=layers, last=last)
+    if adapters is not None:
+        inside.append(adapters)
+    inside.append(
+        activation_peak(
+            model, resolved, parallelism, layers=layers, last=last, quantised_inputs=quantises_inputs(scheme)
+        )
+    )
+    inside.append(_non_torch(resolved))
+    graphs = _graphs(model, resolved, layers)
+    outside: list[Component] = [_context(resolved)]
+    if parallelism.tensor_parallel_size * stages > 1 and not resolved.profile.nccl_in_non_torch:
+        outside.append(_table(resolved, "nccl_outside", "communicators set up before the first snapshot"))
+    if resolved.profile.accounting == "consumed":
+        inside.append(_consumed_extra(model, resolved))
+    if graphs is not None:
+        estimate, actual = graphs
+        if resolved.profile.graphs_inside:
+            inside.append(estimate)
+        else:
+            outside.append(actual)
+    outside.append(_post_profile(model, resolved))
+    if resolved.asked.already_used_bytes:
+        used = resolved.asked.already_used_bytes
+        other = exact("other_processes", used, f"stated: {format_size(used)}", "--already-used")
+        (inside if resolved.profile.accounting == "device_used" else outside).append(other)
+    if resolved.profile.accounting == "device_used":
+        inside.append(_context(resolved))
+    return StageBudget(
+        stage=stage,
+        layers=layers,
+        weights=weights,
+        requested_bytes=requested_bytes(resolved.gpu_memory_bytes, utilization, ceil=resolved.profile.ceil_requested),
+        inside=tuple(inside),
+        outside=tuple(outside),
+    )
+
+
+def _weights(
+    model: Model,
+    resolved: Resolved,
+    scheme: WeightScheme,
+    parallelism: Parallelism,
+    *,
+    layers: slice,
+    first: bool,
+    last: bool,
+) -> StageWeights:
+    """Computed once per model, storage and parallelism; every other input only moves the budget's arithmetic."""
+    asked = resolved.asked
+    towers = not (asked.language_model_only or asked.limit_images == 0)
+    drafts = asked.num_speculative_tokens > 0
+    key = (
+        "weights",
+        scheme,
+        parallelism,
+        layers.start,
+        layers.stop,
+        first,
+        last,
+        towers,
+        drafts,
+        resolved.element_bytes,
+    )
+    found = model.memo.get(key)
+    if not isinstance(found, StageWeights):
+        found = stage_weights(
+            model.spec,
+            scheme,
+            parallelism,
+            layers=layers,
+            first=first,
+            last=last,
+            with_drafts=drafts,
+            with_towers=towers,
+            rope_element_bytes=resolved.element_bytes,
+        )
+        model.memo[key] = found
+    return found
+
+
+def _weight_component(resolved: Resolved, scheme: WeightScheme, weights: StageWeights) -> Component:
+    total = weights.total_bytes
+    parts = " + ".join(f"{role.value} {gib(size)}" for role, size in weights.by_role)
+    formula = f"{weights.numel:,} weights as {scheme.label}: {parts} + rotary tables {gib(weights.rope_bytes)} GiB"
+    offload = resolved.asked.cpu_offload_bytes
+    if offload:
+        movable = total - weights.rope_bytes - weights.role_bytes(Role.EMBEDDING, Role.LM_HEAD)
+        moved = min(offload, movable)
+        total -= moved
+        formula += f" - {gib(moved)} GiB offloaded to host memory"
+    plain = scheme.assignment is None
+    slack = 0 if plain else total // 100
+    return Component(
+        name="weights",
+        low=total - slack,
+        best=total,
+        high=total + slack,
+        evidence="exact" if plain else "derived",
+        formula=formula,
+        source="config.json and vLLM model_executor/layers/linear.py, vocab_parallel_embedding.py",
+    )
+
+
+def _adapters(
+    model: Model, resolved: Resolved, parallelism: Parallelism, *, layers: slice, last: bool
+) -> Component | None:
+    """LoRA slots: max_loras x rank x (slices x in + out) for every adapted linear layer (vllm/lora/layers)."""
+    slots, rank = resolved.asked.max_loras, resolved.asked.max_lora_rank
+    if not slots:
+        return None
+    ways = parallelism.tensor_parallel_size
+    elements = 0
+    for layer in model.spec.layers[layers]:
+        for tensor in layer.tensors(model.spec.hidden_size):
+            if not tensor.linear or tensor.role not in (Role.ATTENTION, Role.MLP):
+                continue
+            width = tensor.shape[tensor.input_dim]
+            out = tensor.numel // width
+            column = tensor.split is not None and tensor.split.dim != tensor.input_dim % len(tensor.shape)
+            elements += rank * (width + out // ways if column else width // ways + out)
+    if last:
+        elements += rank * (model.spec.hidden_size + model.spec.vocab_size)
+    size = slots * elements * resolved.element_bytes
+    formula = f"{slots} slots x rank {rank} over every linear layer = {elements:,} x {slots} x {resolved.element_bytes}"
+    return exact("lora_adapters", size, formula, "vLLM vllm/lora/layers")
+
+
+def _topology(resolved: Resolved) -> str:
+    if resolved.asked.tensor_parallel_size > 1:
+        return "tpn"
+    return "pp" if resolved.asked.pipeline_parallel_size > 1 else "tp1"
+
+
+def _measured(resolved: Resolved, quantity: str) -> Measured:
+    version = parse_version(resolved.profile.version)
+    return overhead(quantity, version, gpu_class(resolved.asked.gpu), _topology(resolved))
+
+
+def _table(resolved: Resolved, quantity: str, what: str) -> Component:
+    row = _measured(resolved, quantity)
+    return Component(
+        name=quantity,
+        low=row.low,
+        best=row.best,
+        high=row.high,
+        evidence="measured" if row.n else "assumed",
+        formula=f"{what}: {format_size(row.best)} ({format_size(row.low)} to {format_size(row.high)}, n={row.n})",
+        source=row.source,
+    )
+
+
+def _non_torch(resolved: Resolved) -> Component:
+    return _table(resolved, "non_torch", "driver memory beyond torch")
+
+
+def _context(resolved: Resolved) -> Component:
+    context = cuda_context(resolved.asked.gpu or unnamed_gpu(resolved.gpu_memory_bytes))
+    return Component(
+        name="context",
+        low=context.low_bytes,
+        best=context.best_bytes,
+        high=context.high_bytes,
+        evidence=context.evidence,
+        formula=f"CUDA context of one process: {format_size(context.best_bytes)} (n={context.count})",
+        source=context.source,
+    )
+
+
+def _post_profile(model: Model, resolved: Resolved) -> Component:
+    config = model.spec.quantization_config
+    if config is not None and config.get("quant_method") == "mxfp4" and gpu_class(resolved.asked.gpu) == "hopper":
+        version = parse_version(resolved.profile.version)
+        if version[:2] == (0, 19):
+            component = _table(resolved, "post_profile_mxfp4", "warm-up of the MXFP4 kernels and the sampler")
+            return Component(
+                name="post_profile",
+                low=component.low,
+                best=component.best,
+                high=component.high,
+                evidence=component.evidence,
+                formula=component.formula,
+                source=component.source,
+            )
+    return _table(resolved, "post_profile", "buffers made after profiling")
+
+
+def _consumed_extra(model: Model, resolved: Resolved) -> Component:
+    """From 0.28 persistent runner buffers count: the V2 runner's penalties 4 x R x V + R x V / 8, and rounding."""
+    extra = _measured(resolved, "consumed_extra")
+    penalties = 0
+    formula = f"segment rounding {format_size(extra.best)}"
+    if uses_v2_runner(model, resolved):
+        cells = rows(resolved) * model.spec.vocab_size
+        penalties = 4 * cells + cells // 8
+        formula = f"{rows(resolved):,} x {model.spec.vocab_size:,} x (4 + 1/8) + {formula}"
+    return Component(
+        name="persistent_buffers",
+        low=penalties + extra.low,
+        best=penalties + extra.best,
+        high=penalties + extra.high,
+        evidence="derived" if penalties else "measured",
+        formula=formula,
+        source=f"vLLM v1/worker/gpu 0.28 penalties; {extra.source}",
+    )
+
+
+def _graphs(model: Model, resolved: Resolved, layers: slice) -> tuple[Component, Component] | None:
+    """The graph estimate (subtracted from 0.20) and what graphs really take: a base and a share for each layer."""
+    if resolved.asked.enforce_eager or not model.spec.decoder:
+        return None
+    run = model.spec.layers[layers]
+    moe = any(isinstance(layer.feed_forward, Moe) for layer in run)
+    version = parse_version(resolved.profile.version)
+    kinds = ["graph"]
+    if version >= _FIRST_GRAPH_PROBE:
+        kinds.append("graph_estimate")
+    found = {}
+    for kind in kinds:
+        base = _measured(resolved, f"{kind}_base")
+        layered = f"{kind}_layer_moe" if moe and version >= (0, 11, 0) else f"{kind}_layer"
+        each = _measured(resolved, layered)
+        count = len(run)
+        found[kind] = Component(
+            name="cuda_graphs",
+            low=base.low + count * each.low,
+            best=base.best + count * each.best,
+            high=base.high + count * each.high,
+            evidence="measured",
+            formula=f"{format_size(base.best)} + {count} layers x {format_size(each.best)}",
+            source=f"{each.source} (n={each.n})",
+        )
+    return found.get("graph_estimate", found["graph"]), found["graph"]

@@ -1,0 +1,59 @@
+"""The `vllm serve` line that realises a plan."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from planner.serving.plan import ServingPlan
+
+
+def command_line(plan: ServingPlan) -> str:
+    """A command that starts what was planned: everything that sizes memory is spelled out."""
+    resolved, asked = plan.resolved, plan.resolved.asked
+    words = ["vllm", "serve", plan.model.id]
+
+    def add(flag: str, value: object) -> None:
+        words.extend((flag, str(value)))
+
+    if asked.tensor_parallel_size > 1:
+        add("--tensor-parallel-size", asked.tensor_parallel_size)
+    if asked.pipeline_parallel_size > 1:
+        add("--pipeline-parallel-size", asked.pipeline_parallel_size)
+    if asked.data_parallel_size > 1:
+        add("--data-parallel-size", asked.data_parallel_size)
+    if asked.enable_expert_parallel:
+        words.append("--enable-expert-parallel")
+    add("--dtype", resolved.dtype)
+    if asked.quantization is not None and plan.model.spec.quantization_config is None:
+        add("--quantization", asked.quantization)
+    if asked.kv_cache_dtype != "auto":
+        add("--kv-cache-dtype", asked.kv_cache_dtype)
+    add("--max-model-len", resolved.max_model_len)
+    add("--max-num-seqs", resolved.max_num_seqs)
+    add("--max-num-batched-tokens", resolved.max_num_batched_tokens)
+    if asked.kv_cache_memory_bytes is not None:
+        add("--kv-cache-memory-bytes", asked.kv_cache_memory_bytes)
+    add("--gpu-memory-utilization", plan.utilization)
+    if asked.block_size is not None:
+        add("--block-size", asked.block_size)
+    if asked.enforce_eager:
+        words.append("--enforce-eager")
+    if asked.enable_prefix_caching is not None:
+        words.append("--enable-prefix-caching" if asked.enable_prefix_caching else "--no-enable-prefix-caching")
+    if asked.cpu_offload_bytes:
+        add("--cpu-offload-gb", f"{asked.cpu_offload_bytes / (1 << 30):g}")
+    if asked.max_loras:
+        words.append("--enable-lora")
+        add("--max-loras", asked.max_loras)
+        add("--max-lora-rank", asked.max_lora_rank)
+    if asked.disable_hybrid_kv_cache_manager:
+        words.append("--disable-hybrid-kv-cache-manager")
+    if asked.language_model_only:
+        words.append("--language-model-only")
+    if asked.skip_mm_profiling:
+        words.append("--skip-mm-profiling")
+    if asked.limit_images is not None:
+        add("--limit-mm-per-prompt", f'{{"image": {asked.limit_images}}}')
+    return shlex.join(words)

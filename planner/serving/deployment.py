@@ -1,0 +1,261 @@
+"""What the user asks the engine to do, and what the engine makes of it once its defaults are applied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.errors import UsageError
+from planner.hardware.gpus import Gpu
+from planner.model.caches import StateCache
+from planner.model.model import Model
+from planner.serving.engines.profile import DEFAULT_VERSION, EngineProfile, vllm_profile
+from planner.units import GIB
+
+_GPU_TOTAL_LIMIT = 1 << 44
+_V0_CHUNKED_FROM = 32_768
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """The inputs of a serving plan, under vLLM's own argument names; None means the engine's default.
+
+    Args:
+        gpu_memory_bytes: what the driver reports; None takes it from `gpu`.
+        quantization: how to store a plain checkpoint; None keeps the config's own format.
+        usage_context: "api-server" (vllm serve) or "llm-class" (LLM(...)).
+        sampler: "auto", "pytorch", "flashinfer" or "triton".
+        safety_margin_bytes: kept free by lowering the fraction.
+        concurrency: requests that must fit at max_model_len (or at the admission percentile of a workload).
+        already_used_bytes: what other processes hold on each card.
+    """
+
+    gpu: Gpu | None = None
+    gpu_memory_bytes: int | None = None
+    engine: str = "vllm"
+    engine_version: str = DEFAULT_VERSION
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    data_parallel_size: int = 1
+    enable_expert_parallel: bool = False
+    decode_context_parallel_size: int = 1
+    dtype: str = "auto"
+    quantization: str | None = None
+    group_size: int | None = None
+    quantize_lm_head: bool = False
+    kv_cache_dtype: str = "auto"
+    block_size: int | None = None
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    gpu_memory_utilization: float | None = None
+    kv_cache_memory_bytes: int | None = None
+    num_gpu_blocks_override: int | None = None
+    enforce_eager: bool = False
+    enable_prefix_caching: bool | None = None
+    enable_chunked_prefill: bool | None = None
+    disable_hybrid_kv_cache_manager: bool = False
+    usage_context: str = "api-server"
+    sampler: str = "auto"
+    swap_space_bytes: int | None = None
+    cpu_offload_bytes: int = 0
+    max_loras: int = 0
+    max_lora_rank: int = 16
+    num_speculative_tokens: int = 0
+    limit_images: int | None = None
+    skip_mm_profiling: bool = False
+    language_model_only: bool = False
+    mamba_ssm_cache_dtype: str | None = None
+    safety_margin_bytes: int = 0
+    concurrency: int = 1
+    already_used_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """A deployment with every default applied, as the engine would run it.
+
+    Args:
+        asked: the deployment as given.
+        profile: the engine version's rules.
+        gpu_memory_bytes: total memory of one card, as the driver reports it.
+        dtype: storage type of weights and activations.
+        element_bytes: its size.
+        hybrid_manager: groups of their own for windowed and recurrent layers.
+        state_mode: how recurrent states are kept ("none", "align", "all").
+        notes: what was decided on the user's behalf.
+    """
+
+    asked: Deployment
+    profile: EngineProfile
+    gpu_memory_bytes: int
+    dtype: str
+    element_bytes: int
+    block_size: int
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    gpu_memory_utilization: float
+    enable_prefix_caching: bool
+    hybrid_manager: bool
+    state_mode: str
+    notes: tuple[str, ...]
+
+
+_ELEMENT_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
+_DTYPE_NAMES = {"half": "float16", "float": "float32", "bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+
+
+def resolve(model: Model, deployment: Deployment) -> Resolved:
+    """Apply the engine version's defaults.
+
+    Raises:
+        UsageError: a value out of range, an unknown dtype, no card and no memory size; names the option.
+    """
+    profile = vllm_profile(deployment.engine_version)
+    _check(deployment)
+    notes: list[str] = []
+    total = deployment.gpu_memory_bytes or (deployment.gpu.total_memory_bytes if deployment.gpu else 0)
+    if not 0 < total <= _GPU_TOTAL_LIMIT:
+        raise UsageError("no card: pass --gpu NAME or --gpu-memory 79.19GiB", field="gpu")
+    dtype = _dtype(model, deployment, notes)
+    utilization = deployment.gpu_memory_utilization
+    if utilization is None:
+        utilization = profile.gpu_memory_utilization
+    length = deployment.max_model_len or model.spec.max_position_embeddings
+    if length > model.spec.max_position_embeddings:
+        notes.append(
+            f"max_model_len {length:,} is more than the model's {model.spec.max_position_embeddings:,} positions:"
+            " vLLM refuses that unless VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
+        )
+    tokens, sequences = _batch(model, deployment, profile, total, length)
+    recurrent = any(isinstance(cache, StateCache) for cache in model.caches)
+    prefix = deployment.enable_prefix_caching
+    if prefix is None:
+        prefix = profile.runner != "v0" and model.spec.decoder and (profile.hybrid_prefix_caching or not recurrent)
+        if recurrent and all(isinstance(cache, StateCache) for cache in model.caches):
+            prefix = False
+    block_size = deployment.block_size or _block_size(model, deployment, profile)
+    return Resolved(
+        asked=deployment,
+        profile=profile,
+        gpu_memory_bytes=total,
+        dtype=dtype,
+        element_bytes=_ELEMENT_BYTES[dtype],
+        block_size=block_size,
+        max_model_len=length,
+        max_num_seqs=sequences,
+        max_num_batched_tokens=tokens,
+        gpu_memory_utilization=utilization,
+        enable_prefix_caching=prefix,
+        hybrid_manager=_hybrid_manager(model, deployment, profile, notes),
+        state_mode=_state_mode(profile, prefix=prefix) if recurrent else "none",
+        notes=tuple(notes),
+    )
+
+
+def _check(deployment: Deployment) -> None:
+    for name in (
+        "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "decode_context_parallel_size",
+        "concurrency",
+    ):  # fmt: skip
+        value = getattr(deployment, name)
+        if not 1 <= value <= 1 << 20:
+            raise UsageError(f"--{name.replace('_', '-')} is {value}; expected 1 or more", field=name)
+    for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size", "num_gpu_blocks_override"):
+        value = getattr(deployment, name)
+        if value is not None and not 1 <= value <= 1 << 40:
+            raise UsageError(f"--{name.replace('_', '-')} is {value}; expected 1 or more", field=name)
+    utilization = deployment.gpu_memory_utilization
+    if utilization is not None and not 0 < utilization <= 1:
+        raise UsageError(
+            f"--gpu-memory-utilization is {utilization}; expected above 0 and at most 1", field="gpu_memory_utilization"
+        )
+    if deployment.usage_context not in ("api-server", "llm-class"):
+        raise UsageError(
+            f"--usage-context is {deployment.usage_context!r}; expected api-server or llm-class", field="usage_context"
+        )
+    if deployment.sampler not in ("auto", "pytorch", "flashinfer", "triton"):
+        raise UsageError(
+            f"--sampler is {deployment.sampler!r}; expected auto, pytorch, flashinfer or triton", field="sampler"
+        )
+
+
+def _dtype(model: Model, deployment: Deployment, notes: list[str]) -> str:
+    asked = _DTYPE_NAMES.get(deployment.dtype, deployment.dtype)
+    if asked == "auto":
+        stored = model.spec.dtype
+        if stored is None:
+            notes.append("the config states no dtype: bfloat16 is assumed")
+            return "bfloat16"
+        if stored == "float32":
+            notes.append("the checkpoint is float32: vLLM's --dtype auto runs it in bfloat16")
+            return "bfloat16"
+        if stored == "bfloat16" and deployment.gpu is not None and not deployment.gpu.supports_bf16:
+            notes.append(f"{deployment.gpu.name} has no bfloat16: float16 is used")
+            return "float16"
+        return stored
+    if asked not in _ELEMENT_BYTES:
+        raise UsageError(f"--dtype is {deployment.dtype!r}; expected auto, bfloat16, float16 or float32", field="dtype")
+    return asked
+
+
+def _batch(model: Model, deployment: Deployment, profile: EngineProfile, total: int, length: int) -> tuple[int, int]:
+    """max_num_batched_tokens and max_num_seqs (engine/arg_utils.py get_batch_defaults; config.py before V1)."""
+    tokens, sequences = deployment.max_num_batched_tokens, deployment.max_num_seqs
+    if profile.batch_defaults == "v0":
+        sequences = sequences or 256
+        if tokens is None:
+            chunked = deployment.enable_chunked_prefill
+            if chunked is None:
+                chunked = length > _V0_CHUNKED_FROM and not model.has_windows and not model.spec.stacks
+            early = profile.accounting == "reserved"
+            tokens = (512 if early else 2048) if chunked else max(length, 2048)
+            if not chunked and model.spec.stacks and not early:
+                tokens = max(tokens, 5120)
+        return tokens, sequences
+    name = deployment.gpu.name.lower() if deployment.gpu else ""
+    large = total >= 70 * GIB and not (profile.a100_small_batches and "a100" in name)
+    api = deployment.usage_context == "api-server"
+    default_sequences = 1024 if large else 256
+    if large:
+        default_tokens = 8192 if api and not (profile.huge_card_batches and total >= 160 * GIB) else 16384
+    else:
+        default_tokens = 2048 if api else 8192
+    if tokens is None:
+        tokens = default_tokens
+        if deployment.enable_chunked_prefill is False:
+            tokens = max(length, tokens)
+        tokens = min(tokens, (sequences or default_sequences) * length)
+    if sequences is None:
+        sequences = min(default_sequences, tokens)
+    if tokens < sequences:
+        raise UsageError(
+            f"max_num_batched_tokens ({tokens}) must be greater than or equal to max_num_seqs ({sequences})",
+            field="max_num_batched_tokens",
+        )
+    return tokens, sequences
+
+
+def _block_size(model: Model, deployment: Deployment, profile: EngineProfile) -> int:
+    """16 tokens; MLA takes its attention backend's (FlashMLA 64 on Hopper, CUTLASS 128 or FlashInfer 64 later)."""
+    if not model.has_latent_cache or profile.runner == "v0":
+        return 16
+    capability = deployment.gpu.capability if deployment.gpu else None
+    if capability is not None and capability >= (10, 0):
+        return 128 if profile.latent_workspace_cap == 131072 else 64
+    if capability is not None and capability >= (9, 0):
+        return 64 if model.has_sparse_latent_cache or profile.graph_mode != "full_and_piecewise" else 16
+    return 64 if model.has_sparse_latent_cache else 16
+
+
+def _hybrid_manager(model: Model, deployment: Deployment, profile: EngineProfile, notes: list[str]) -> bool:
+    if deployment.disable_hybrid_kv_cache_manager or not profile.hybrid_manager:
+        return False
+    if model.has_chunked_cache:
+        notes.append("chunked attention switches vLLM's hybrid KV cache manager off: every layer is charged in full")
+        return False
+    return True
+
+
+def _state_mode(profile: EngineProfile, *, prefix: bool) -> str:
+    return "align" if prefix else "none"

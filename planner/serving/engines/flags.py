@@ -1,0 +1,87 @@
+"""vLLM's own command-line flags: which version has which, and whether it takes a value.
+
+The table (`vllm_flags.csv`) was read from `engine/arg_utils.py` and `entrypoints/openai/cli_args.py` of 13 releases
+between 0.6.6 and 0.33.0. An empty first or last version means it was there at that end.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from planner.errors import UsageError
+from planner.serving.engines.profile import parse_version
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A flag: "--api-key", takes "value" or "switch", and the versions it was seen in."""
+
+    name: str
+    takes: str
+    first_seen: str
+    last_seen: str
+
+
+@cache
+def vllm_flags() -> dict[str, Flag]:
+    """Every known flag by name."""
+    text = files("planner.serving.engines").joinpath("vllm_flags.csv").read_text("utf-8")
+    rows = csv.DictReader(text.splitlines())
+    return {row["flag"]: Flag(row["flag"], row["takes"], row["first_seen"], row["last_seen"]) for row in rows}
+
+
+def read_other_flags(words: list[str], *, version: str, own: list[str]) -> tuple[str, ...]:
+    """Notes about flags that are vLLM's but do not touch memory.
+
+    Args:
+        words: the words of the command line that no option of ours took.
+        own: our own options, for near-miss hints.
+
+    Raises:
+        UsageError: a flag that vLLM never had, or that this version does not have; names the nearest.
+    """
+    ignored: list[str] = []
+    index = 0
+    while index < len(words):
+        word = words[index]
+        index += 1
+        name, _, attached = word.partition("=")
+        if not name.startswith("--"):
+            raise UsageError(f"{word[:60]!r} is not an option; give one MODEL, then options", field=word[:60])
+        flag = _find(name)
+        if flag is None:
+            near = difflib.get_close_matches(name, [*vllm_flags(), *own], n=1)
+            hint = f"; nearest: {near[0]}" if near else ""
+            raise UsageError(f"no such option: {name[:60]}{hint}", field=name[:60])
+        if not _has(flag, version):
+            seen = f"seen from {flag.first_seen or 'the first'} to {flag.last_seen or 'the newest'}"
+            near = difflib.get_close_matches(
+                name, [*(n for n, f in vllm_flags().items() if _has(f, version)), *own], n=1
+            )
+            hint = f"; nearest: {near[0]}" if near else ""
+            raise UsageError(f"vLLM {version} has no {name} ({seen}){hint}", field=name)
+        if flag.takes == "value" and not attached:
+            while index < len(words) and not words[index].startswith("--"):
+                index += 1
+        ignored.append(name)
+    if not ignored:
+        return ()
+    return (f"accepted, no effect on memory here: {', '.join(ignored)}",)
+
+
+def _find(name: str) -> Flag | None:
+    flags = vllm_flags()
+    if name in flags:
+        return flags[name]
+    return flags.get(f"--{name[5:]}") if name.startswith("--no-") else None
+
+
+def _has(flag: Flag, version: str) -> bool:
+    asked = parse_version(version)
+    if flag.first_seen and asked < parse_version(flag.first_seen):
+        return False
+    return not flag.last_seen or asked <= parse_version(flag.last_seen)

@@ -1,0 +1,165 @@
+"""What one version of vLLM does with memory: a record of rules and defaults.
+
+The record is data (`vllm.json`): each row there states what changed in a version, with its source, and a profile is
+the rows up to the asked version laid over each other. The rules that the words name are functions in
+`planner.serving`; a new version is usually one row.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, fields
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final, Literal, TypedDict
+
+from planner.errors import UsageError
+
+if TYPE_CHECKING:
+    from typing_extensions import NotRequired
+
+DEFAULT_VERSION: Final = "0.19.0"
+_OLDEST: Final = (0, 4)
+_NEWEST: Final = (0, 33)
+_VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:[.+\-]?(?:post|dev|rc)[\w.+]*)?")
+
+Runner = Literal["v0", "v1", "v2"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineProfile:
+    """The rules of one version.
+
+    Args:
+        version: as asked for.
+        runner: the model runner that this version uses for models not in `v2_models`.
+        v2_models: "none", "all", "dense", or comma-separated architectures that take the V2 runner.
+        accounting: what is subtracted: "reserved" (free memory before and after, torch cache included), "context"
+            (peak + non-torch, the CUDA context among it), "increase" (weights + peak + non-torch increase),
+            "device_used" (everything on the card), "consumed" (free memory lost + transient peak).
+        graphs_inside: the CUDA graph estimate is subtracted.
+        ceil_requested: requested memory is rounded up.
+        nccl_in_non_torch: communicators are set up after the first snapshot.
+        gpu_memory_utilization: default fraction.
+        checks_free_memory: refuses to start when less is free than requested.
+        sampler: "sort", "triton", "flashinfer", "logits" (no sampler in the profile run) or "all_logits".
+        v2_sampler: the same for the V2 runner: "logits" or "full".
+        batch_defaults: "v0" or "v1" rules for max_num_batched_tokens and max_num_seqs.
+        a100_small_batches: an A100 takes the small card's batch defaults.
+        huge_card_batches: cards of 160 GiB and more take 16,384 tokens.
+        graph_sizes: rule for the captured batch sizes.
+        graph_mode: "full", "piecewise" or "full_and_piecewise".
+        hybrid_manager: windowed and recurrent layers get groups of their own.
+        group_tolerance: pad to the larger count when below numerator/denominator of the smaller ([0, 1]: never).
+        unifies_pages: unequal pages are made equal by larger blocks.
+        align_to_chunk: hybrid blocks are multiples of the recurrent chunk when prefixes are cached.
+        tokens_line: "groups" or "concurrency": how the printed token count is made.
+        capacity_check: "layers", "global_groups" or "groups": how the bytes one request needs are counted.
+        reserves_null_block: the capacity check leaves one block out.
+        windows_in_flight: windows keep max_num_batched_tokens for every batch in flight.
+        latent_workspace_cap: tokens of MLA's profiled prefill workspace at most.
+        latent_alignment_bytes: a latent token slot is padded to this (V0).
+        expert_buffers: "fused" (freed after the layer) or "workspace" (kept).
+        expert_chunk: tokens a MoE kernel takes at once (0: all).
+        compiled_scratch: compilation benchmarks kernels during the profile run.
+        state_modes: rule for recurrent states and prefix caching: "blocks", "modes" or "align".
+        hybrid_prefix_caching: prefix caching is on by default for models with recurrent layers.
+        honours_state_dtype: the model's own wish for its recurrent state's dtype is read.
+        remainder_to_last: all remainder layers go to the last pipeline stage.
+        swap_space: "blocks" (CPU blocks), "ignored", or "gone".
+        typo_in_refusal: the refusal says "models's".
+        validated: this row's numbers were checked on measured starts.
+        source: where the row's facts come from.
+    """
+
+    version: str
+    runner: Runner
+    v2_models: str
+    accounting: str
+    graphs_inside: bool
+    ceil_requested: bool
+    nccl_in_non_torch: bool
+    gpu_memory_utilization: float
+    checks_free_memory: bool
+    sampler: str
+    v2_sampler: str
+    batch_defaults: str
+    a100_small_batches: bool
+    huge_card_batches: bool
+    graph_sizes: str
+    graph_mode: str
+    hybrid_manager: bool
+    group_tolerance: tuple[int, int]
+    unifies_pages: bool
+    align_to_chunk: bool
+    tokens_line: str
+    capacity_check: str
+    reserves_null_block: bool
+    windows_in_flight: bool
+    latent_workspace_cap: int
+    latent_alignment_bytes: int
+    expert_buffers: str
+    expert_chunk: int
+    compiled_scratch: bool
+    state_modes: str
+    hybrid_prefix_caching: bool
+    honours_state_dtype: bool
+    remainder_to_last: bool
+    swap_space: str
+    typo_in_refusal: bool
+    validated: bool
+    source: str
+
+
+def parse_version(text: str) -> tuple[int, int, int]:
+    """(major, minor, patch) of "0.19", "v0.19.1", "0.7.3.dev233".
+
+    Raises:
+        UsageError: not a version, or outside what is described.
+    """
+    match = _VERSION.fullmatch(text.strip()) if len(text) <= 64 else None
+    if match is None:
+        raise UsageError(f"--engine-version: {text[:40]!r} is not a version such as 0.19.0", field="engine_version")
+    major, minor, patch = (int(part or 0) for part in match.groups())
+    if not _OLDEST <= (major, minor) <= _NEWEST:
+        raise UsageError(
+            f"--engine-version {text}: vLLM 0.4 to 0.33 are described; pass the nearest of those",
+            field="engine_version",
+        )
+    return major, minor, patch
+
+
+@cache
+def vllm_profile(version: str) -> EngineProfile:
+    """The profile of a vLLM version, 0.4 to 0.33.
+
+    Raises:
+        UsageError: not a version, or not one of those.
+    """
+    asked = parse_version(version)
+    values: dict[str, object] = {}
+    for first, row in _rows():
+        if first <= asked:
+            values.update(row["changes"])
+            values["source"] = row["source"]
+            values["validated"] = row.get("validated", False)
+    tolerance = values["group_tolerance"]
+    assert isinstance(tolerance, list)
+    values["group_tolerance"] = tuple(tolerance)
+    names = {field.name for field in fields(EngineProfile)} - {"version"}
+    return EngineProfile(version=version.strip().lstrip("v"), **{name: values[name] for name in names})  # type: ignore[arg-type]
+
+
+class _Row(TypedDict):
+    """A row of vllm.json: what changed in the version it starts at."""
+
+    changes: dict[str, object]
+    source: str
+    validated: NotRequired[bool]
+
+
+@cache
+def _rows() -> tuple[tuple[tuple[int, ...], _Row], ...]:
+    rows = json.loads(files("planner.serving.engines").joinpath("vllm.json").read_text("utf-8"))
+    return tuple((tuple(row["from"]), row) for row in rows)

@@ -1,0 +1,417 @@
+"""The serving plan: from a model and a deployment to budget, cache, concurrency and verdict."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from planner.errors import UsageError
+from planner.memory.cache_formats import CacheFormat, cache_format
+from planner.memory.component import SIDES, Side
+from planner.memory.kv_cache import LayerCache, SequenceCost, layer_caches, sequence_cost
+from planner.memory.quantisation import WeightScheme
+from planner.memory.sharding import Parallelism, divides, stage_layer_counts, stage_slices
+from planner.model.model import Model
+from planner.model.tensors import tensors
+from planner.serving import startup
+from planner.serving.budget import StageBudget, stage_budget
+from planner.serving.deployment import Deployment, Resolved, resolve
+from planner.serving.kv_pool import Pool, PoolOptions, build_pool
+from planner.serving.startup import StartupError
+from planner.serving.storage import scheme_for
+from planner.serving.workload import Lengths, admission_point, request_lengths
+
+Verdict = Literal["fits", "tight", "does_not_fit"]
+
+_LARGEST_TENSOR_PARALLEL = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """What lives in the part of the card that the fraction leaves, at best estimates, in bytes."""
+
+    driver_total_bytes: int
+    context_bytes: int
+    cuda_graph_bytes: int
+    post_profile_bytes: int
+    other_bytes: int
+    free_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadPoint:
+    """How many requests fit when all have this length."""
+
+    at: str
+    tokens_per_request: int
+    concurrency: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What loading takes: the peak on one GPU, and host memory for all of them, in bytes."""
+
+    gpu_peak_bytes: int
+    host_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingPlan:
+    """The answer to "will it serve, and how many at once".
+
+    Everything is per GPU of the fullest rank unless its name says otherwise; sizes in bytes.
+
+    Args:
+        stages: budgets of every distinct rank (pipeline stage), in order.
+        fullest: index of the one that decides.
+        utilization: the fraction that realises the plan (the safety margin lowers it).
+        kv_cache_bytes: what is left for the cache.
+        kv_cache_low_bytes, kv_cache_high_bytes: the same with every component high, and low.
+        num_blocks, kv_tokens, max_concurrency: what the engine prints.
+        sequence: logical cost of one sequence at max_model_len.
+        longest: max_model_len that fits at the asked concurrency.
+        needed_bytes: what one request of max_model_len reserves.
+    """
+
+    model: Model
+    resolved: Resolved
+    scheme: WeightScheme
+    parallelism: Parallelism
+    cache_format: CacheFormat
+    stages: tuple[StageBudget, ...]
+    fullest: int
+    utilization: float
+    pool: Pool
+    kv_cache_bytes: int
+    kv_cache_low_bytes: int
+    kv_cache_high_bytes: int
+    num_blocks: int
+    kv_tokens: int
+    max_concurrency: float
+    sequence: SequenceCost
+    caches: tuple[LayerCache, ...]
+    longest: int
+    needed_bytes: int
+    outside: Outside
+    workload: tuple[WorkloadPoint, ...]
+    load: Load
+    verdict: Verdict
+    shortfall_bytes: int
+    startup_error: StartupError | None
+    notes: tuple[str, ...]
+
+    @property
+    def budget(self) -> StageBudget:
+        """The fullest stage's budget."""
+        return self.stages[self.fullest]
+
+
+def plan_serving(
+    model: Model,
+    deployment: Deployment,
+    *,
+    input_lengths: Lengths | None = None,
+    output_lengths: Lengths | None = None,
+    notes: tuple[str, ...] = (),
+) -> ServingPlan:
+    """Plan one deployment.
+
+    Args:
+        input_lengths, output_lengths: the real workload, when the question is not max_model_len alone.
+        notes: what the caller wants said with the plan.
+
+    Raises:
+        UsageError: options out of range, contradictory, or refused by the engine; names the option.
+        UnsupportedQuantization: a storage format that is not understood.
+    """
+    if deployment.max_model_len == -1:
+        deployment, fitted = _auto_fit(model, deployment)
+        notes += fitted
+    resolved = resolve(model, deployment)
+    scheme = scheme_for(model, resolved)
+    parallelism = _parallelism(model, deployment)
+    form = cache_format(deployment.kv_cache_dtype, resolved.dtype)
+    stages = _stages(model, resolved, scheme, parallelism)
+    pools = [_pool(model, resolved, form, stage.layers) for stage in stages]
+    availables = {side: [_available(resolved, stage, side) for stage in stages] for side in SIDES}
+    blocks = {
+        side: min(pool.num_blocks(size) for (pool, _), size in zip(pools, sizes, strict=True))
+        for side, sizes in availables.items()
+    }
+    if deployment.num_gpu_blocks_override is not None:
+        blocks = dict.fromkeys(blocks, deployment.num_gpu_blocks_override)
+    fullest = min(range(len(stages)), key=lambda index: pools[index][0].num_blocks(availables["best"][index]))
+    pool, caches = pools[fullest]
+    points = request_lengths(input_lengths, output_lengths)
+    over_long = [name for name, length in points if length > resolved.max_model_len and name != "mean"]
+    said = [*notes, *model.spec.notes, *model.notes, *resolved.notes, *scheme.notes]
+    if over_long:
+        said.append(f"requests at {', '.join(over_long)} are longer than max_model_len {resolved.max_model_len:,}")
+    if any(name == "mean" for name, _ in points):
+        said.append("the mean is no admission limit: half the time more tokens are wanted than it says")
+    admission = admission_point(points)
+    asked_length = min(admission[1], resolved.max_model_len) if admission else resolved.max_model_len
+    outside, outside_free = _outside(resolved, stages[fullest])
+    error = _startup_error(resolved, stages[fullest], pool, availables["best"][fullest], blocks["best"], outside)
+    held = {side: _requests(pool, count, asked_length) for side, count in blocks.items()}
+    concurrency = deployment.concurrency
+    verdict: Verdict = "does_not_fit"
+    if error is None and held["best"] >= concurrency and outside_free["best"] >= 0:
+        verdict = "tight"
+        if held["high"] >= concurrency and outside_free["high"] >= 0 and availables["high"][fullest] > 0:
+            verdict = "fits"
+    wanted = pool.blocks_for(asked_length) * concurrency * pool.bytes_per_block
+    shortfall = max(0, wanted - availables["best"][fullest], -outside_free["best"]) if verdict == "does_not_fit" else 0
+    return ServingPlan(
+        model=model,
+        resolved=resolved,
+        scheme=scheme,
+        parallelism=parallelism,
+        cache_format=form,
+        stages=stages,
+        fullest=fullest,
+        utilization=_utilization(resolved),
+        pool=pool,
+        kv_cache_bytes=max(0, availables["best"][fullest]),
+        kv_cache_low_bytes=max(0, availables["high"][fullest]),
+        kv_cache_high_bytes=max(0, availables["low"][fullest]),
+        num_blocks=blocks["best"],
+        kv_tokens=pool.tokens(blocks["best"]),
+        max_concurrency=pool.max_concurrency(blocks["best"]),
+        sequence=sequence_cost(caches, resolved.max_model_len),
+        caches=caches,
+        longest=pool.longest_length(availables["best"][fullest], requests=concurrency),
+        needed_bytes=pool.needed_bytes(resolved.max_model_len),
+        outside=outside,
+        workload=_workload(resolved, pool, blocks["best"], points),
+        load=_load(resolved, stages[fullest], len(stages)),
+        verdict=verdict,
+        shortfall_bytes=shortfall,
+        startup_error=error,
+        notes=tuple(dict.fromkeys(said)),
+    )
+
+
+def _auto_fit(model: Model, deployment: Deployment) -> tuple[Deployment, tuple[str, ...]]:
+    """max_model_len = -1 (vLLM 0.14+): the longest request that one pool holds, at most what the model was made for.
+
+    Raises:
+        UsageError: not even one token fits.
+    """
+    whole = replace(deployment, max_model_len=None, concurrency=1)
+    plan = plan_serving(model, whole)
+    longest = min(plan.longest, plan.resolved.max_model_len)
+    if longest < 1:
+        raise UsageError(
+            "Cannot auto-fit max_model_len: not enough GPU memory available to serve even a single token.",
+            field="max_model_len",
+        )
+    note = f"max_model_len was fitted: {longest:,} of the model's {plan.resolved.max_model_len:,}"
+    return replace(deployment, max_model_len=longest), (note,)
+
+
+def _requests(pool: Pool, blocks: int, length: int) -> int:
+    needed = pool.blocks_for(length)
+    return blocks // needed if needed else 1 << 30
+
+
+def _workload(resolved: Resolved, pool: Pool, blocks: int, points: list[tuple[str, int]]) -> tuple[WorkloadPoint, ...]:
+    longest = resolved.max_model_len
+    wanted = [("max_model_len", longest)] + [(name, min(length, longest)) for name, length in points]
+    cap = resolved.max_num_seqs
+    return tuple(
+        WorkloadPoint(at=name, tokens_per_request=length, concurrency=min(_requests(pool, blocks, length), cap))
+        for name, length in wanted
+    )
+
+
+def _utilization(resolved: Resolved) -> float:
+    """The fraction after the safety margin, to the four digits that a command line shows, rounded down."""
+    margin = resolved.asked.safety_margin_bytes
+    if not margin:
+        return resolved.gpu_memory_utilization
+    lowered = resolved.gpu_memory_utilization - margin / resolved.gpu_memory_bytes
+    if lowered <= 0:
+        raise UsageError("--safety-margin leaves nothing of the card", field="safety_margin")
+    return math.floor(lowered * 10_000) / 10_000
+
+
+def _parallelism(model: Model, deployment: Deployment) -> Parallelism:
+    parallelism = Parallelism(
+        tensor_parallel_size=deployment.tensor_parallel_size,
+        pipeline_parallel_size=deployment.pipeline_parallel_size,
+        data_parallel_size=deployment.data_parallel_size,
+        enable_expert_parallel=deployment.enable_expert_parallel,
+    )
+    key = ("divides", parallelism)
+    if key not in model.memo:
+        model.memo[key] = _refusal(model, parallelism) or ""
+    reason = model.memo[key]
+    if reason:
+        works = ", ".join(str(size) for size in tensor_parallel_sizes(model))
+        raise UsageError(
+            f"--tensor-parallel-size {deployment.tensor_parallel_size}: {reason}; sizes that work: {works}",
+            field="tensor_parallel_size",
+        )
+    return parallelism
+
+
+def _refusal(model: Model, parallelism: Parallelism) -> str | None:
+    return divides(tensors(model.spec), parallelism)
+
+
+def tensor_parallel_sizes(model: Model, *, largest: int = _LARGEST_TENSOR_PARALLEL) -> tuple[int, ...]:
+    """The tensor-parallel sizes up to `largest` that every tensor of the model divides by."""
+    key = ("tensor parallel sizes", largest)
+    found = model.memo.get(key)
+    if not isinstance(found, tuple):
+        found = tuple(
+            size for size in range(1, largest + 1) if _refusal(model, Parallelism(tensor_parallel_size=size)) is None
+        )
+        model.memo[key] = found
+    return found
+
+
+def _stages(
+    model: Model, resolved: Resolved, scheme: WeightScheme, parallelism: Parallelism
+) -> tuple[StageBudget, ...]:
+    counts = stage_layer_counts(
+        len(model.spec.layers),
+        parallelism.pipeline_parallel_size,
+        remainder_to_last=resolved.profile.remainder_to_last,
+    )
+    utilization = _utilization(resolved)
+    slices = stage_slices(counts)
+    return tuple(
+        stage_budget(
+            model,
+            resolved,
+            scheme,
+            parallelism,
+            stage=index,
+            layers=layers,
+            stages=len(slices),
+            utilization=utilization,
+        )
+        for index, layers in enumerate(slices)
+    )
+
+
+def _pool(model: Model, resolved: Resolved, form: CacheFormat, layers: slice) -> tuple[Pool, tuple[LayerCache, ...]]:
+    asked = resolved.asked
+    options = PoolOptions(
+        block_size=resolved.block_size,
+        max_model_len=resolved.max_model_len,
+        tokens_in_flight=resolved.max_num_batched_tokens * (2 if resolved.profile.windows_in_flight else 1),
+        hybrid_manager=resolved.hybrid_manager,
+        state_mode=resolved.state_mode,
+        speculative_tokens=asked.num_speculative_tokens,
+        context_parallel_size=asked.decode_context_parallel_size,
+        attention_alignment=max(16, resolved.block_size if model.has_latent_cache else 16),
+    )
+    key = ("pool", form, layers.start, layers.stop, asked.tensor_parallel_size, options, resolved.profile,
+           resolved.dtype, asked.mamba_ssm_cache_dtype)  # fmt: skip
+    found = model.memo.get(key)
+    if isinstance(found, tuple):
+        return found
+    run = model.spec.layers[layers]
+    if asked.num_speculative_tokens and layers.stop == len(model.spec.layers):
+        run += model.spec.draft_layers
+    caches = layer_caches(
+        run,
+        form,
+        tensor_parallel_size=asked.tensor_parallel_size,
+        state_dtype=resolved.dtype,
+        recurrent_dtype=asked.mamba_ssm_cache_dtype,
+        honour_model_state_dtype=resolved.profile.honours_state_dtype,
+        speculative_tokens=asked.num_speculative_tokens,
+    )
+    result = (build_pool(caches, resolved.profile, options), caches)
+    model.memo[key] = result
+    return result
+
+
+def _available(resolved: Resolved, stage: StageBudget, side: Side) -> int:
+    fixed = resolved.asked.kv_cache_memory_bytes
+    return stage.available(side) if fixed is None else fixed
+
+
+def _outside(resolved: Resolved, stage: StageBudget) -> tuple[Outside, dict[Side, int]]:
+    """What the fraction leaves, less what lives there; with a fixed KV size, what the whole card leaves."""
+    total = resolved.gpu_memory_bytes
+    fixed = resolved.asked.kv_cache_memory_bytes
+    left = {}
+    for side in SIDES:
+        held = stage.requested_bytes
+        if fixed is not None:
+            held = fixed + sum(component.at(side) for component in stage.inside)
+        left[side] = total - held - sum(component.at(side) for component in stage.outside)
+    best = {component.name: component.best for component in stage.outside}
+    outside = Outside(
+        driver_total_bytes=total,
+        context_bytes=best.get("context", 0),
+        cuda_graph_bytes=best.get("cuda_graphs", 0),
+        post_profile_bytes=best.get("post_profile", 0),
+        other_bytes=best.get("nccl_outside", 0) + best.get("other_processes", 0),
+        free_bytes=left["best"],
+    )
+    return outside, left
+
+
+def _startup_error(
+    resolved: Resolved, stage: StageBudget, pool: Pool, available: int, blocks: int, outside: Outside
+) -> StartupError | None:
+    profile, total = resolved.profile, resolved.gpu_memory_bytes
+    weights = stage.component("weights")
+    assert weights is not None
+    free = total - outside.context_bytes - outside.other_bytes
+    if weights.best > free:
+        return startup.weights_too_large(profile, needed_bytes=weights.best, free_bytes=free)
+    if profile.checks_free_memory and free < stage.requested_bytes:
+        return startup.free_memory(
+            profile,
+            free_bytes=free,
+            total_bytes=total,
+            utilization=resolved.gpu_memory_utilization,
+            requested_bytes=stage.requested_bytes,
+        )
+    if not pool.groups:
+        return None
+    usable = available - (pool.bytes_per_block if profile.reserves_null_block else 0)
+    if usable <= 0 or blocks < 1:
+        return startup.no_cache_blocks(profile)
+    needed = pool.needed_bytes(resolved.max_model_len)
+    if needed > usable:
+        return startup.request_too_long(
+            profile,
+            max_model_len=resolved.max_model_len,
+            needed_bytes=needed,
+            available_bytes=usable,
+            longest=pool.longest_length(usable, ceiling=resolved.max_model_len),
+            pool_tokens=blocks * pool.block_size,
+        )
+    if outside.free_bytes < 0:
+        left = total - stage.requested_bytes - outside.context_bytes - outside.other_bytes
+        return startup.outside_budget(short_bytes=-outside.free_bytes, left_bytes=left)
+    return None
+
+
+def _load(resolved: Resolved, stage: StageBudget, stages: int) -> Load:
+    """Loading: the weights and one layer being repacked; in host memory pinned, offloaded and swapped parts.
+
+    Swap space is taken for every GPU in V0; from V1 on it has no effect (vLLM 0.8.5 config.py).
+    """
+    weights = stage.component("weights")
+    assert weights is not None
+    asked = resolved.asked
+    ranks = asked.tensor_parallel_size * stages
+    host = asked.cpu_offload_bytes * ranks
+    if resolved.profile.swap_space == "blocks":
+        host += (4 << 30 if asked.swap_space_bytes is None else asked.swap_space_bytes) * ranks
+    return Load(gpu_peak_bytes=weights.best + stage.weights.largest_layer_bytes, host_bytes=host)
+
+
+def with_changes(deployment: Deployment, **changes: object) -> Deployment:
+    """The deployment with some inputs changed (for levers and comparisons)."""
+    return replace(deployment, **changes)  # type: ignore[arg-type]
