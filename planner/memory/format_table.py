@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 
@@ -51,7 +51,7 @@ def format_rows() -> dict[str, FormatRow]:
         parameters: dict[str, object] = {}
         for pair in row["parameters"].split():
             key, value = pair.split("=")
-            parameters[key] = tuple(int(part) for part in value.split("x")) if "x" in value else int(value)
+            parameters[key] = _value(value)
         rows[row["id"]] = FormatRow(
             format=_STRUCTURES[row["structure"]](name=row["id"], **parameters),
             family=row["family"],
@@ -85,15 +85,7 @@ def grouped_format(name: str, group_size: int) -> Grouped:
     if not isinstance(found, Grouped):
         raise UnsupportedQuantization(f"{name} has no groups; leave out the group size", field="group_size")
     group = max(0, group_size)
-    return Grouped(
-        name=f"{name} g{group}" if group else f"{name} per channel",
-        bits=found.bits,
-        group_size=group,
-        scale_bytes=found.scale_bytes,
-        zero_bits=found.zero_bits,
-        index_bytes=found.index_bytes,
-        word_values=found.word_values,
-    )
+    return replace(found, name=f"{name} g{group}" if group else f"{name} per channel", group_size=group)
 
 
 def plain_format(dtype: str | None) -> Plain:
@@ -106,3 +98,10 @@ def plain_format(dtype: str | None) -> Plain:
     if row is None or not isinstance(row.format, Plain):
         raise UnsupportedQuantization(f"dtype {dtype!r} is not one of float32, float16, bfloat16", field="dtype")
     return row.format
+
+
+def _value(text: str) -> object:
+    if text.isdigit():
+        return int(text)
+    rows, cross, columns = text.partition("x")
+    return (int(rows), int(columns)) if cross and rows.isdigit() else text

@@ -102,6 +102,9 @@ class Grouped(WeightFormat):
         zero_bits: bits of a zero point, packed in 32-bit words along the outputs; 0: none stored.
         index_bytes: bytes per input for act-order (GPTQ's g_idx), 0: none.
         word_values: values in one 32-bit word when they do not fill it (HQQ's 3-bit: 10); 0: they fill it.
+        packing: whose layout it is ("gptq", "awq", "compressed-tensors", ...); engines repack by it.
+        symmetric: the zero points stored, if any, are all the middle value.
+        ordered: columns were quantised in order of activation (GPTQ's desc_act).
     """
 
     bits: int
@@ -110,6 +113,9 @@ class Grouped(WeightFormat):
     zero_bits: int = 0
     index_bytes: int = 0
     word_values: int = 0
+    packing: str = ""
+    symmetric: bool = True
+    ordered: bool = False
 
     def bytes(self, shape: tuple[int, ...], input_dim: int = -1) -> int:
         """Packed values, scales, zero points and act-order indices."""

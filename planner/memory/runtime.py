@@ -1,0 +1,204 @@
+"""How an engine holds a checkpoint's weights after loading, where that differs from the file.
+
+    GPTQ          vLLM's Marlin kernels drop zero points and g_idx (act-order keeps two indices per input)
+    8-bit         scales per output row become fp32
+    bitsandbytes  double-quantised scales are expanded to fp32
+    MXFP4, NVFP4  padded to the tiles of the kernel
+    MLA           a 16-bit copy of kv_b_proj, split for absorbed attention
+
+Source: vLLM 0.19.1 `model_executor/layers/quantization/`, `v1/attention/backends/mla/common.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from planner.errors import UnsupportedQuantization
+from planner.memory.format_table import weight_format
+from planner.memory.formats import (
+    BitsPerWeight,
+    FlatBlocks,
+    Grouped,
+    Microscaled,
+    RowBlocks,
+    Scaled,
+    WeightFormat,
+    WithCopy,
+)
+from planner.memory.scheme import Assignment, WeightScheme
+from planner.model.tensor import Tensor
+
+_MARLIN_BITS: Final = (4, 8)
+_MARLIN_GROUPS: Final = (0, 32, 64, 128)
+_MARLIN_CAPABILITY: Final = (8, 0)
+_FP8_CAPABILITY: Final = (8, 9)
+_LAST_WITH_GGUF: Final = (0, 22, 1)
+_FIRST_WITH_MLA: Final = (0, 7, 0)
+# Multiples that (inner width, hidden size) of MXFP4 experts are padded to.
+MXFP4_PADDING: Final = {
+    "marlin": (128, 256),
+    "trtllm": (256, 256),
+    "cutlass": (128, 128),
+    "triton": (64, 1),
+}
+_NVFP4_SCALE_TILE: Final = (128, 4)
+_ENGINES_LIKE_VLLM: Final = ("vllm", "sglang")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """What decides how weights are stored.
+
+    Args:
+        name, version: "vllm", (0, 19, 0).
+        compute_capability: of the GPU.
+        mxfp4_backend: key of MXFP4_PADDING.
+    """
+
+    name: str
+    version: tuple[int, ...]
+    compute_capability: tuple[int, int]
+    mxfp4_backend: str
+
+    def stored(self, tensor: Tensor, found: WeightFormat) -> WeightFormat:
+        """The format that this tensor has in memory."""
+        if isinstance(found, Grouped):
+            return self._integers(found)
+        if isinstance(found, Scaled):
+            return self._scaled(found)
+        if isinstance(found, FlatBlocks) and found.nested_block:
+            return weight_format(found.name.removesuffix("_dq"))
+        if isinstance(found, Microscaled):
+            return self._microscaled(tensor, found)
+        return found
+
+    def _integers(self, found: Grouped) -> Grouped:
+        if found.packing != "gptq":
+            return found
+        marlin = (
+            found.bits in _MARLIN_BITS
+            and found.symmetric
+            and found.group_size in _MARLIN_GROUPS
+            and self.compute_capability >= _MARLIN_CAPABILITY
+        )
+        if not marlin:
+            return found
+        return replace(found, name=f"{found.name} (Marlin)", zero_bits=0, index_bytes=8 if found.ordered else 0)
+
+    def _scaled(self, found: Scaled) -> Scaled:
+        if found.tile == (1, 0) and found.scale_bytes == 2:
+            return replace(found, scale_bytes=4)
+        if found.tile == (0, 0) and found.name == "fp8" and self.compute_capability < _FP8_CAPABILITY:
+            return replace(found, name="fp8 (Marlin)", scale_bytes=2, tile=(1, 0))
+        return found
+
+    def _microscaled(self, tensor: Tensor, found: Microscaled) -> Microscaled:
+        if found.name == "nvfp4":
+            return replace(found, scale_tile=_NVFP4_SCALE_TILE) if self.compute_capability >= (10, 0) else found
+        if found.name != "mxfp4" or not tensor.num_experts:
+            return found
+        inner, hidden = MXFP4_PADDING[self.mxfp4_backend]
+        padded = f"mxfp4 ({self.mxfp4_backend})"
+        if tensor.name.endswith("down_proj"):
+            return replace(found, name=padded, out_multiple=hidden, in_multiple=inner)
+        halves = 2 if "gate_up" in tensor.name else 1
+        return replace(found, name=padded, out_multiple=halves * inner, in_multiple=hidden)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """An assignment as an engine stores it.
+
+    Args:
+        checkpoint: what the file has; None: all plain.
+        plain: the scheme's plain format.
+        absorbs: MLA's projections are held a second time.
+    """
+
+    checkpoint: Assignment | None
+    plain: WeightFormat
+    engine: Engine
+    absorbs: bool
+
+    @property
+    def formats(self) -> tuple[WeightFormat, ...]:
+        """Those of the checkpoint."""
+        return self.checkpoint.formats if self.checkpoint is not None else ()
+
+    @property
+    def same_for_every_layer(self) -> bool:
+        """As in the checkpoint."""
+        return self.checkpoint is None or self.checkpoint.same_for_every_layer
+
+    def format_of(self, tensor: Tensor) -> WeightFormat | None:
+        """The format in memory, or None when plain."""
+        found = self.checkpoint.format_of(tensor) if self.checkpoint is not None else None
+        stored = self.engine.stored(tensor, found) if found is not None else None
+        if self.absorbs and tensor.name.endswith("kv_b_proj.weight"):
+            kept = stored or self.plain
+            return WithCopy(name=f"{kept.name} and 16-bit copy", stored=kept)
+        return stored
+
+
+def runtime_scheme(
+    scheme: WeightScheme,
+    *,
+    engine: str = "vllm",
+    version: tuple[int, ...] = (0, 19, 0),
+    compute_capability: tuple[int, int] | None = (9, 0),
+    backend: str | None = None,
+) -> WeightScheme:
+    """The scheme as the engine holds it in memory after loading; other engines than vLLM and SGLang: as in the file.
+
+    Args:
+        compute_capability: of the GPU; None is taken as Hopper.
+        backend: MoE kernels for MXFP4: "marlin", "triton", "trtllm" or "cutlass" (None: what vLLM chooses).
+
+    Raises:
+        UnsupportedQuantization: a format that this engine version does not read, or an unknown backend.
+    """
+    if engine not in _ENGINES_LIKE_VLLM:
+        return scheme
+    capability = compute_capability or (9, 0)
+    if backend is None:
+        backend = "triton" if capability[0] == 9 else "trtllm" if capability[0] == 10 else "marlin"
+    if backend not in MXFP4_PADDING:
+        raise UnsupportedQuantization(
+            f"MXFP4 backend {backend!r} is not known; one of {', '.join(MXFP4_PADDING)}", field="backend"
+        )
+    formats = scheme.assignment.formats if scheme.assignment is not None else ()
+    if engine == "vllm":
+        _refuse(formats, version)
+    holder = Engine(name=engine, version=version, compute_capability=capability, mxfp4_backend=backend)
+    absorbs = engine == "vllm" and version >= _FIRST_WITH_MLA
+    loaded = Loaded(checkpoint=scheme.assignment, plain=scheme.plain, engine=holder, absorbs=absorbs)
+    return replace(scheme, assignment=loaded, notes=scheme.notes + _notes(formats, holder))
+
+
+def _refuse(formats: tuple[WeightFormat, ...], version: tuple[int, ...]) -> None:
+    for found in formats:
+        if isinstance(found, BitsPerWeight):
+            raise UnsupportedQuantization(f"vLLM does not read {found.name}; ExLlama does", field="quantization")
+        if isinstance(found, RowBlocks) and version > _LAST_WITH_GGUF:
+            raise UnsupportedQuantization(
+                f"vLLM {'.'.join(map(str, version))} no longer reads GGUF (0.22.1 was the last); plan with llama.cpp, "
+                "or choose another export",
+                field="quantization",
+            )
+
+
+def _notes(formats: tuple[WeightFormat, ...], engine: Engine) -> tuple[str, ...]:
+    notes = []
+    if any(isinstance(found, Grouped) and found.packing == "gptq" for found in formats):
+        kept = [engine._integers(found) for found in formats if isinstance(found, Grouped)]
+        if any(found.zero_bits == 0 for found in kept):
+            notes.append("Marlin kernels drop GPTQ's zero points and indices after loading")
+        if any(found.ordered for found in kept):
+            notes.append("with desc_act the scales of row-parallel layers stay whole on every GPU; not counted")
+    if any(isinstance(found, Microscaled) and found.name == "mxfp4" for found in formats):
+        inner, hidden = MXFP4_PADDING[engine.mxfp4_backend]
+        notes.append(f"MXFP4 experts are padded to {inner} x {hidden} by the {engine.mxfp4_backend} backend")
+    if any(isinstance(found, FlatBlocks) and found.nested_block for found in formats):
+        notes.append("double-quantised scales are expanded to fp32 while loading")
+    return tuple(notes)
