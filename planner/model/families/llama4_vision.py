@@ -1,7 +1,7 @@
 """Llama 4 with images: tiles of 336 x 336, patches folded 2 x 2 by a two-layer adapter, one projection.
 
-Sources: transformers 5.24 models/llama4 (modeling_, configuration_, image_processing_). vLLM 0.19 models/mllama4.py cuts
-the tower's linear layers over tensor parallel ranks.
+Sources: transformers 5.24 models/llama4 (modeling_, configuration_, image_processing_). vLLM 0.19
+models/mllama4.py cuts the tower's linear layers over tensor parallel ranks.
 """
 
 from __future__ import annotations
@@ -75,6 +75,6 @@ def _tower(vision: RawConfig, text_size: int) -> Stack:
         tokens_per_item=tiles * tokens,
         patches_per_item=tiles * (sizes.patches + 1),
         input_elements_per_item=tiles * sizes.pixels,
-        detail=f"at most {_MAX_TILES} tiles of {sizes.image_size} x {sizes.image_size} and an overview, {tokens} tokens each,"
-        " separators not counted (transformers Llama4ImageProcessor, max_patches 16)",
+        detail=f"at most {_MAX_TILES} tiles of {sizes.image_size} x {sizes.image_size} and an overview,"
+        f" {tokens} tokens each, separators not counted (transformers Llama4ImageProcessor, max_patches 16)",
     )

@@ -1,10 +1,10 @@
 """Llama 3.2 Vision: a decoder in which every fifth layer attends to the image instead of the text.
 
-A cross-attention layer keeps keys and values of the image's positions, once per sequence, and none of the text. Tiles of
-560 x 560 (four at most) pass a local transformer and a gated global one.
+A cross-attention layer keeps keys and values of the image's positions, once per sequence, and none of the text.
+Tiles of 560 x 560 (four at most) pass a local transformer and a gated global one.
 
-Sources: the Llama 3 report (arXiv 2407.21783), section 7; transformers 5.24 models/mllama. vLLM served it up to 0.10.2
-(its registry names that as the last version).
+Sources: the Llama 3 report (arXiv 2407.21783), section 7; transformers 5.24 models/mllama. vLLM served it up to
+0.10.2 (its registry names that as the last version).
 """
 
 from __future__ import annotations
@@ -144,8 +144,8 @@ def _towers(vision: RawConfig, sizes: TowerSizes, tiles: int, text_size: int) ->
         tokens_per_item=1,
         patches_per_item=tiles * positions,
         input_elements_per_item=tiles * sizes.pixels,
-        detail=f"at most {tiles} tiles of {sizes.image_size} x {sizes.image_size}, {positions:,} positions each, kept by the"
-        " cross-attention layers; one token in the text (transformers MllamaProcessor)",
+        detail=f"at most {tiles} tiles of {sizes.image_size} x {sizes.image_size}, {positions:,} positions each,"
+        " kept by the cross-attention layers; one token in the text (transformers MllamaProcessor)",
     )
     count = vision.integer("num_global_layers", default=8, minimum=0, maximum=1000)
     if not count:

@@ -67,7 +67,7 @@ def build(raw: RawConfig) -> ModelSpec:
         tokens_per_item=tokens,
         patches_per_item=(_MAX_TILES + 1) * tower.positions,
         input_elements_per_item=(_MAX_TILES + 1) * sizes.pixels,
-        detail=f"num_crops {_MAX_TILES} in one column and an overview, {across**2} tokens each, {across} ends of row each"
-        " and a separator (processing_phi3_v.py as published)",
+        detail=f"num_crops {_MAX_TILES} in one column and an overview, {across**2} tokens each, {across} ends of row"
+        " each and a separator (processing_phi3_v.py as published)",
     )
     return multimodal(raw, text, (stack,))
