@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from planner.memory.allocator import allocated_bytes
 from planner.memory.quantisation import WeightScheme
 from planner.memory.sharding import Parallelism, local_shape
 from planner.model.spec import Layer, ModelSpec
@@ -18,23 +19,41 @@ class StageWeights:
     Args:
         by_role: bytes by what the tensors are for.
         rope_bytes: rotary tables, which engines count as weights.
+        rounding_bytes: what torch's allocator counts beyond the tensors' own bytes.
         numel: elements stored here.
         largest_layer_bytes: the biggest single layer, for loading peaks and offload.
     """
 
     by_role: tuple[tuple[Role, int], ...]
     rope_bytes: int
+    rounding_bytes: int
     numel: int
     largest_layer_bytes: int
 
     @property
     def total_bytes(self) -> int:
         """All of it."""
-        return sum(size for _, size in self.by_role) + self.rope_bytes
+        return sum(size for _, size in self.by_role) + self.rope_bytes + self.rounding_bytes
 
     def role_bytes(self, *roles: Role) -> int:
         """Bytes of these roles."""
         return sum(size for role, size in self.by_role if role in roles)
+
+
+# Projections of one block that vLLM keeps as one matrix (QKVParallelLinear, MergedColumnParallelLinear and the
+# fused MLA projection; vLLM 0.19.1 models' packed_modules_mapping).
+_MERGED = {
+    "q_proj": "qkv", "k_proj": "qkv", "v_proj": "qkv", "gate_proj": "gate_up", "up_proj": "gate_up",
+    "q_a_proj": "qkv_a", "kv_a_proj_with_mqa": "qkv_a",
+}  # fmt: skip
+
+
+def engine_tensor(name: str) -> str:
+    """The name of the engine's tensor that this one is part of."""
+    module, _, kind = name.rpartition(".")
+    parent, _, last = module.rpartition(".")
+    merged = _MERGED.get(last)
+    return f"{parent}.{merged}.{kind}" if merged else name
 
 
 def stage_weights(
@@ -62,11 +81,12 @@ def stage_weights(
         UsageError: a tensor does not divide over the GPUs; names it.
     """
     totals: dict[Role, int] = {}
-    numel = 0
+    numel = rounding = 0
 
     def add(tensors: Iterable[Tensor], times: int = 1) -> int:
-        nonlocal numel
+        nonlocal numel, rounding
         added = 0
+        stored: dict[str, int] = {}
         for tensor in tensors:
             shape = local_shape(tensor, parallelism)
             size = scheme.format_of(tensor).bytes(shape, tensor.input_dim)
@@ -76,6 +96,9 @@ def stage_weights(
             numel += elements * times
             totals[tensor.role] = totals.get(tensor.role, 0) + size * times
             added += size
+            merged = engine_tensor(tensor.name)
+            stored[merged] = stored.get(merged, 0) + size
+        rounding += times * sum(allocated_bytes(size) - size for size in stored.values())
         return added
 
     largest = 0
@@ -114,4 +137,10 @@ def stage_weights(
             add(spec.draft_tensors)
             add_layers(spec.draft_layers, spec.hidden_size, spec.layer_prefix, len(spec.layers))
     rope = sum(table.numel for table in spec.rope_tables) * rope_element_bytes
-    return StageWeights(by_role=tuple(totals.items()), rope_bytes=rope, numel=numel, largest_layer_bytes=largest)
+    return StageWeights(
+        by_role=tuple(totals.items()),
+        rope_bytes=rope,
+        rounding_bytes=rounding,
+        numel=numel,
+        largest_layer_bytes=largest,
+    )

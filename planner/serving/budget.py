@@ -171,7 +171,8 @@ def _weights(
 def _weight_component(resolved: Resolved, scheme: WeightScheme, weights: StageWeights) -> Component:
     total = weights.total_bytes
     parts = " + ".join(f"{role.value} {gib(size)}" for role, size in weights.by_role)
-    formula = f"{weights.numel:,} weights as {scheme.label}: {parts} + rotary tables {gib(weights.rope_bytes)} GiB"
+    formula = f"{weights.numel:,} weights as {scheme.label}: {parts} + rotary tables {gib(weights.rope_bytes)}"
+    formula += f" + allocator rounding {gib(weights.rounding_bytes)} GiB"
     offload = resolved.asked.cpu_offload_bytes
     if offload:
         movable = total - weights.rope_bytes - weights.role_bytes(Role.EMBEDDING, Role.LM_HEAD)
