@@ -91,4 +91,12 @@ MODULE_OF: Final[dict[str, str]] = {
     "olmo_hybrid": "olmo_hybrid",
     "rwkv": "rwkv",
     "ministral": "llama_like",
+    "kimi_linear": "kimi_linear",
+    "deepseek_v2": "deepseek",
+    "deepseek_v3": "deepseek",
+    "kimi_k2": "deepseek",
+    "deepseek_v32": "deepseek",
+    "glm4_moe_lite": "deepseek",
+    "glm_moe_dsa": "deepseek",
+    "mistral4": "deepseek",
 }
