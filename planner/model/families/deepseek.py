@@ -129,7 +129,7 @@ def build(raw: RawConfig) -> ModelSpec:
 
     sparse = _sparse_layers(raw, count, assumed)
     drafts = draft_count(raw, "num_nextn_predict_layers", "num_mtp_layers", default=assumed.drafts)
-    raw.has("ep_size", "head_dim", "qk_head_dim")  # the run's, and copies of the sizes above
+    raw.has("ep_size", "qk_head_dim")  # the training run's, and a sum of the sizes above
     raw.has("index_topk", "index_topk_freq", "index_skip_topk_offset", "index_share_for_mtp_iteration")
     spec = assemble(
         raw,
@@ -149,7 +149,7 @@ def read_latent_dimensions(raw: RawConfig, defaults: Mapping[str, int]) -> Dimen
     Raises:
         ConfigError: a size that is missing or out of range.
     """
-    raw.has("num_key_value_heads", "head_dim")
+    raw.has("num_key_value_heads", "head_dim", *defaults)
     plain = {key: value for key, value in raw.mapping().items() if key not in ("num_key_value_heads", "head_dim")}
     return read_dimensions(RawConfig(plain, path=raw.path), head_dim_default=1, defaults=defaults)
 

@@ -108,4 +108,13 @@ MODULE_OF: Final[dict[str, str]] = {
     "glm4_moe_lite": "deepseek",
     "glm_moe_dsa": "deepseek",
     "mistral4": "deepseek",
+    "kimi_k3": "kimi_k3",
+    "mixtral": "mixtral",
+    "phimoe": "mixtral",
+    "olmoe": "mixtral",
+    "granitemoe": "mixtral",
+    "minimax_m2": "mixtral",
+    "qwen2_moe": "qwen_moe",
+    "qwen3_moe": "qwen_moe",
+    "gpt_oss": "gpt_oss",
 }
