@@ -1,4 +1,4 @@
-"""Encoders in BERT's mould: bert, roberta and xlm-roberta, mpnet, nomic_bert. They read a text at once and keep no cache.
+"""Encoders in BERT's mould: bert, roberta, xlm-roberta, mpnet, nomic_bert. They read a text at once, keep no cache.
 
 bert, roberta   learned positions, a norm after attention and after the MLP, biases everywhere
 mpnet           the same with a table of relative positions shared by all layers, and no token types

@@ -1,9 +1,9 @@
-"""T5, BART and Whisper: an encoder beside a decoder whose layers attend to their own text, then to the encoder's output.
+"""T5, BART and Whisper: an encoder, and a decoder whose layers attend to their own text, then to the encoder's output.
 
 t5       RMSNorm, no biases, relative positions from a table in each stack's first layer, heads of d_kv
 bart     LayerNorm after each block, biases, learned positions with two spare rows
-whisper  two convolutions over mel frames (3,000 for 30 seconds, halved to 1,500 positions), LayerNorm before each block,
-         no bias on keys
+whisper  two convolutions over mel frames (3,000 for 30 seconds, halved to 1,500 positions), LayerNorm before each
+         block, no bias on keys
 
 The decoder's spec is the model's; the encoder is a stack. A sequence keeps the keys and values of its own tokens, and
 once those of the source: T5 and BART at most the positions they were trained for, Whisper always all.
