@@ -15,8 +15,7 @@ from planner.model.families.decoder import (
     layers_of,
     read_dimensions,
     read_rotary_dim,
-    refuse,
-    window_by_layer,
+    sliding_by_layer,
 )
 from planner.model.families.experts import pre_norms, read_expert_counts, read_width
 from planner.model.kinds.feed_forward import Moe, MoeNames
@@ -28,7 +27,6 @@ _SIZES: Final = {
     "vocab_size": 201088, "hidden_size": 2880, "num_hidden_layers": 36, "num_attention_heads": 64,
     "num_key_value_heads": 8, "max_position_embeddings": 131072,
 }  # fmt: skip
-_FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
 def build(raw: RawConfig) -> ModelSpec:
@@ -81,10 +79,7 @@ def _windows(raw: RawConfig, count: int) -> list[int | None]:
     window = raw.optional_integer("sliding_window", minimum=1)
     if window is None and not raw.given("sliding_window"):
         window = 128
-    types = window_by_layer(raw, count)
-    if types is None:
-        types = [_FULL if index % 2 else _SLIDING for index in range(count)]
-    for kind in types:
-        if kind not in (_FULL, _SLIDING):
-            raise refuse(raw, "layer_types", f"{kind[:40]!r} is not understood; expected {_SLIDING} or {_FULL}")
-    return [window if kind == _SLIDING else None for kind in types]
+    sliding = sliding_by_layer(raw, count)
+    if sliding is None:
+        sliding = [index % 2 == 0 for index in range(count)]
+    return [window if windowed else None for windowed in sliding]

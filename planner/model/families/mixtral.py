@@ -25,6 +25,7 @@ from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Norm, layer_norm
 
 _BLOCK = "block_sparse_moe"
+_NAMES = MoeNames(block=_BLOCK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ class _Class:
     windowed: bool = False
     biased: bool = False
     wide_norms: bool = False
-    names: MoeNames = MoeNames(block=_BLOCK)
+    names: MoeNames = _NAMES
 
 
 _LONG: Final = {"max_position_embeddings": 131072}

@@ -43,6 +43,7 @@ def build(raw: RawConfig) -> ModelSpec:
     is_second = model_type == _QWEN2
     refuse_unless(raw, "use_sliding_window", False)
     raw.has("sliding_window", "max_window_layers", "layer_types")  # they mean nothing without use_sliding_window
+    raw.has("shared_expert_intermediate_size")  # Qwen3-Coder states 0
     dims = read_dimensions(raw, defaults=_SIZES.get(model_type, _SIZES["qwen3_moe"]))
     rotary_dim = read_rotary_dim(raw, dims.head_dim)
     declared = False if is_second else raw.flag("attention_bias", default=False)
