@@ -30,6 +30,7 @@ _READ_AS: Final[Mapping[str, str]] = {
     "glm4v_text": "glm4",
     "glm4v_moe_text": "glm4_moe",
     "kimi_k2": "deepseek_v3",
+    "kimi_linear": "kimi_linear",
     **{
         name: name
         for name in (

@@ -118,11 +118,17 @@ class KimiDelta:
 
     The low-rank gates f and g go through `head_dim` channels; their first matrices are whole on every GPU. The
     checkpoint's three convolutions (q_conv1d, k_conv1d, v_conv1d) are one tensor here, as in transformers.
+
+    Args:
+        full_rank_gate: the output gate g is one matrix (Kimi K3).
+        decay_size: entries of A_log (None: one a head).
     """
 
     num_heads: int
     head_dim: int
     conv_kernel: int
+    full_rank_gate: bool = False
+    decay_size: int | None = None
     block: str = "self_attn"
 
     @property
@@ -141,10 +147,14 @@ class KimiDelta:
         found += linear("f_a_proj", self.head_dim, hidden_size, role)
         found += linear("f_b_proj", size, self.head_dim, role, column=channels)
         found.append(Tensor("dt_bias", (size,), role, Split(0, channels), dtype="float32"))
-        found.append(Tensor("A_log", (1, 1, heads, 1), role, Split(2, whole(heads)), dtype="float32"))
+        decay_split = Split(2, whole(heads)) if self.decay_size is None else None
+        found.append(Tensor("A_log", (1, 1, self.decay_size or heads, 1), role, decay_split, dtype="float32"))
         found += linear("b_proj", heads, hidden_size, role, column=whole(heads))
-        found += linear("g_a_proj", self.head_dim, hidden_size, role)
-        found += linear("g_b_proj", size, self.head_dim, role, column=channels)
+        if self.full_rank_gate:
+            found += linear("g_proj", size, hidden_size, role, column=channels)
+        else:
+            found += linear("g_a_proj", self.head_dim, hidden_size, role)
+            found += linear("g_b_proj", size, self.head_dim, role, column=channels)
         found += Norm("o_norm", self.head_dim).tensors()
         found += linear("o_proj", hidden_size, size, role, row=channels)
         return tuple(tensor.named(self.block) for tensor in found)
