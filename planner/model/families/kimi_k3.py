@@ -96,5 +96,5 @@ def _tower(vision: RawConfig, text_size: int) -> Stack:
         tensors=tensors,
         layers=(layer,) * size("vt_num_hidden_layers", 27, LARGEST_LAYER_COUNT),
         layer_prefix="vision_tower.encoder.blocks",
-        detail=f"patches of {patch} x {patch}, merged {kernel[0]} x {kernel[1]}; how many an image has is not published",
+        detail=f"patches of {patch} x {patch}, merged {kernel[0]} x {kernel[1]}; no limit for an image is published",
     )
