@@ -57,6 +57,7 @@ MODULE_OF: Final[dict[str, str]] = {
     "falcon": "falcon",
     "mpt": "mpt",
     "llava": "llava",
+    "minimax_m3_vl": "minimax_m3_vl",
     "bert": "bert",
     "roberta": "bert",
     "xlm-roberta": "bert",
