@@ -118,4 +118,9 @@ MODULE_OF: Final[dict[str, str]] = {
     "qwen2_moe": "qwen_moe",
     "qwen3_moe": "qwen_moe",
     "gpt_oss": "gpt_oss",
+    "glm4_moe": "glm_moe",
+    "ernie4_5_moe": "ernie_moe",
+    "hunyuan_v1_moe": "hunyuan_moe",
+    "hy_v3": "hunyuan_moe",
+    "exaone_moe": "exaone_moe",
 }
