@@ -50,6 +50,7 @@ def build(raw: RawConfig) -> ModelSpec:
             mixers=(attention,), feed_forward=feed_forward, norms=pre_norms(hidden), extra=extra if sparse else ()
         )
 
+    drafts = draft_count(raw)
     spec = assemble(
         raw,
         dims,
@@ -58,7 +59,7 @@ def build(raw: RawConfig) -> ModelSpec:
         rotary_dim=rotary_dim,
         head_bias=bias,
     )
-    return replace(spec, draft_layers=(_draft(layer(False), hidden),) * draft_count(raw))
+    return replace(spec, draft_layers=(_draft(layer(False), hidden),) * drafts)
 
 
 def _moe(raw: RawConfig, activation: str, bias: bool) -> Moe:

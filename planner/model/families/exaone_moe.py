@@ -80,6 +80,7 @@ def build(raw: RawConfig) -> ModelSpec:
 
     raw.has("is_moe_layer")  # mlp_layer_types in other words
     sparse = sparse_layers(raw, count, dense_default=1)
+    drafts = draft_count(raw)
     spec = assemble(
         raw,
         dims,
@@ -88,7 +89,7 @@ def build(raw: RawConfig) -> ModelSpec:
         rotary_dim=rotary_dim,
     )
     draft = draft_layer((replace(attention(None), rotary_dim=rotary_dim),), dense, hidden)
-    return replace(spec, draft_layers=(draft,) * draft_count(raw))
+    return replace(spec, draft_layers=(draft,) * drafts)
 
 
 def _windows(raw: RawConfig, count: int) -> list[int | None]:

@@ -161,7 +161,8 @@ def _hy3(raw: RawConfig) -> ModelSpec:
         return Layer(mixers=(attention,), feed_forward=moe if sparse else dense, norms=pre_norms(hidden))
 
     sparse = sparse_layers(raw, dims.num_hidden_layers, dense_default=1)
+    drafts = draft_count(raw)
     spec = assemble(
         raw, dims, layers_of(sparse, layer), final_norm=Norm("model.norm", hidden), rotary_dim=rotary_dim
     )
-    return replace(spec, draft_layers=(draft_layer((attention,), moe, hidden),) * draft_count(raw))
+    return replace(spec, draft_layers=(draft_layer((attention,), moe, hidden),) * drafts)

@@ -111,6 +111,7 @@ class Moe:
         shared: experts that every token uses, as one MLP.
         shared_gate: the shared expert's output is gated by a [1, H] matrix (Qwen2-MoE).
         expert_input_size: width that experts read and write when it is not the hidden size (Nemotron's latent).
+        flat: gate, up and down are matrices [E x I, H] of their own (DBRX).
     """
 
     num_experts: int
@@ -127,18 +128,30 @@ class Moe:
     shared: Mlp | None = None
     shared_gate: bool = False
     expert_input_size: int | None = None
+    flat: bool = False
     names: MoeNames = MoeNames()
 
     def tensors(self, hidden_size: int) -> tuple[Tensor, ...]:
         """Every weight of the block for a residual stream of `hidden_size`."""
-        names, experts, inner = self.names, self.num_experts, self.moe_intermediate_size
-        rows = experts + self.zero_experts
+        names = self.names
+        rows = self.num_experts + self.zero_experts
         width = self.expert_input_size or hidden_size
         found: list[Tensor] = []
         for tensor in linear(names.router, rows, hidden_size, Role.ROUTER, bias=self.router_bias):
             found.append(replace(tensor, dtype=self.router_dtype))
         if self.correction_bias:
             found.append(Tensor(names.correction, (rows,), Role.ROUTER, dtype="float32", buffer=True))
+        found += self._flat_experts(width) if self.flat else self._stacked_experts(width)
+        if self.shared is not None:
+            found += self.shared.tensors(hidden_size)
+        if self.shared_gate:
+            found += linear(names.shared_gate, 1, hidden_size, Role.ROUTER)
+        return tuple(tensor.named(names.block) for tensor in found)
+
+    def _stacked_experts(self, width: int) -> list[Tensor]:
+        """Gate and up of all experts in one tensor, down in another."""
+        names, inner = self.names, self.moe_intermediate_size
+        found: list[Tensor] = []
         up_parts = (Part(inner, inner),) * (2 if self.gated else 1)
         up_size = inner * len(up_parts)
         up_name = f"{names.experts}.{'gate_up_proj' if self.gated else 'up_proj'}"
@@ -149,11 +162,19 @@ class Moe:
         found.append(self._expert_matrix(down_name, width, inner, Split(1 if self.input_first else 2, whole(inner))))
         if self.expert_bias:
             found.append(self._expert_bias(f"{down_name}_bias", width, None))
-        if self.shared is not None:
-            found += self.shared.tensors(hidden_size)
-        if self.shared_gate:
-            found += linear(names.shared_gate, 1, hidden_size, Role.ROUTER)
-        return tuple(tensor.named(names.block) for tensor in found)
+        return found
+
+    def _flat_experts(self, width: int) -> list[Tensor]:
+        """Three matrices whose rows are all experts' one after the other; w2 is stored as [in, out]."""
+        rows, inner = self.num_experts * self.moe_intermediate_size, self.moe_intermediate_size
+        return [
+            Tensor(
+                f"{self.names.experts}.mlp.{name}", (rows, width), Role.EXPERT, Split(0, whole(rows, inner)),
+                linear=True, input_dim=0 if name == "w2" else 1,
+                num_experts=self.num_experts, active_experts=self.num_experts_per_tok,
+            )
+            for name in ("w1", "v1", "w2")
+        ]  # fmt: skip
 
     def _expert_matrix(self, name: str, out_size: int, in_size: int, split: Split) -> Tensor:
         inner = (in_size, out_size) if self.input_first else (out_size, in_size)
