@@ -191,6 +191,7 @@ def serve(
         ),
         num_gpu_blocks_override=num_gpu_blocks_override,
         enforce_eager=enforce_eager,
+        max_cudagraph_capture_size=max_cudagraph_capture_size,
         enable_prefix_caching=enable_prefix_caching,
         enable_chunked_prefill=enable_chunked_prefill,
         disable_hybrid_kv_cache_manager=disable_hybrid_kv_cache_manager,

@@ -16,13 +16,17 @@ from planner.units import MIB
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Bytes as low, best and high, with where they come from and how many readings stand behind them."""
+    """Bytes as low, best and high, with where they come from and how many readings stand behind them.
+
+    `per` says what the figure is for when it is not one thing: 102 CUDA graphs, say.
+    """
 
     low: int
     best: int
     high: int
     n: int
     source: str
+    per: int = 1
 
 
 @cache
@@ -48,7 +52,7 @@ def overhead(quantity: str, version: tuple[int, ...], gpu_class: str, topology: 
                 and version[: len(_numbers(row["last_version"]))] <= _numbers(row["last_version"])
             ):
                 low, best, high = (round(float(row[f"{side}_mib"]) * MIB) for side in ("low", "best", "high"))
-                return Measured(low, best, high, int(row["n"]), row["source"])
+                return Measured(low, best, high, int(row["n"]), row["source"], int(row["per"]))
     raise UsageError(
         f"no figure for {quantity} of engine version {'.'.join(map(str, version))}", field="engine_version"
     )

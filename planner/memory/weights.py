@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import prod
 
-from planner.memory.allocator import allocated_bytes
+from planner.memory.allocator import occupancy
 from planner.memory.quantisation import WeightScheme
 from planner.memory.sharding import Parallelism, local_shape
 from planner.model.spec import Layer, ModelSpec
@@ -81,66 +82,70 @@ def stage_weights(
         UsageError: a tensor does not divide over the GPUs; names it.
     """
     totals: dict[Role, int] = {}
-    numel = rounding = 0
+    made: list[int] = []
+    numel = largest = 0
 
-    def add(tensors: Iterable[Tensor], times: int = 1) -> int:
-        nonlocal numel, rounding
-        added = 0
+    def look(tensors: Iterable[Tensor]) -> _Look:
+        """Sizes by role, elements, and the engine's tensors in order."""
+        found = _Look({}, 0, [])
         stored: dict[str, int] = {}
         for tensor in tensors:
             shape = local_shape(tensor, parallelism)
             size = scheme.format_of(tensor).bytes(shape, tensor.input_dim)
-            elements = 1
-            for extent in shape:
-                elements *= extent
-            numel += elements * times
-            totals[tensor.role] = totals.get(tensor.role, 0) + size * times
-            added += size
+            found.numel += prod(shape)
+            found.by_role[tensor.role] = found.by_role.get(tensor.role, 0) + size
             merged = engine_tensor(tensor.name)
             stored[merged] = stored.get(merged, 0) + size
-        rounding += times * sum(allocated_bytes(size) - size for size in stored.values())
-        return added
+        found.made = list(stored.values())
+        return found
 
-    largest = 0
+    def add(found: _Look) -> None:
+        nonlocal numel
+        numel += found.numel
+        for role, size in found.by_role.items():
+            totals[role] = totals.get(role, 0) + size
+        made.extend(found.made)
 
     def add_layers(run: tuple[Layer, ...], hidden_size: int, prefix: str, start: int) -> None:
         nonlocal largest
+        # A scheme that treats all layers of a kind alike needs one look at each kind.
+        seen: dict[int, _Look] = {}
         for index, layer in enumerate(run, start=start):
-            named = (tensor.named(f"{prefix}.{index}") for tensor in layer.tensors(hidden_size))
-            largest = max(largest, add(named))
+            found = seen.get(id(layer))
+            if found is None:
+                found = look(tensor.named(f"{prefix}.{index}") for tensor in layer.tensors(hidden_size))
+                if scheme.same_for_every_layer:
+                    seen[id(layer)] = found
+                largest = max(largest, sum(found.made))
+            add(found)
 
-    def add_layers_by_kind(run: tuple[Layer, ...], hidden_size: int, prefix: str, start: int) -> None:
-        # A scheme that treats every layer of a kind alike needs one look at each kind.
-        nonlocal largest
-        counts: dict[int, tuple[int, Layer, int]] = {}
-        for index, layer in enumerate(run, start=start):
-            seen = counts.get(id(layer))
-            counts[id(layer)] = (index, layer, 1) if seen is None else (seen[0], layer, seen[2] + 1)
-        for index, layer, times in counts.values():
-            named = (tensor.named(f"{prefix}.{index}") for tensor in layer.tensors(hidden_size))
-            largest = max(largest, add(named, times))
-
-    add_run = add_layers_by_kind if scheme.same_for_every_layer else add_layers
     if first:
-        add(spec.embeddings)
+        add(look(spec.embeddings))
         if with_towers:
             for stack in spec.stacks:
-                add(stack.tensors)
-                add_run(stack.layers, stack.hidden_size, stack.layer_prefix, 0)
-    start = layers.indices(len(spec.layers))[0]
-    add_run(spec.layers[layers], spec.hidden_size, spec.layer_prefix, start)
+                add(look(stack.tensors))
+                add_layers(stack.layers, stack.hidden_size, stack.layer_prefix, 0)
+    add_layers(spec.layers[layers], spec.hidden_size, spec.layer_prefix, layers.indices(len(spec.layers))[0])
     if last:
-        add(spec.head)
+        add(look(spec.head))
         if spec.tie_word_embeddings and not first:
-            add(tensor for tensor in spec.embeddings if tensor.role is Role.EMBEDDING)
+            add(look(tensor for tensor in spec.embeddings if tensor.role is Role.EMBEDDING))
         if with_drafts:
-            add(spec.draft_tensors)
+            add(look(spec.draft_tensors))
             add_layers(spec.draft_layers, spec.hidden_size, spec.layer_prefix, len(spec.layers))
-    rope = sum(table.numel for table in spec.rope_tables) * rope_element_bytes
     return StageWeights(
         by_role=tuple(totals.items()),
-        rope_bytes=rope,
-        rounding_bytes=rounding,
+        rope_bytes=sum(table.numel for table in spec.rope_tables) * rope_element_bytes,
+        rounding_bytes=occupancy(made).allocated_bytes - sum(made),
         numel=numel,
         largest_layer_bytes=largest,
     )
+
+
+@dataclass(slots=True)
+class _Look:
+    """What a run of tensors takes on one GPU."""
+
+    by_role: dict[Role, int]
+    numel: int
+    made: list[int]

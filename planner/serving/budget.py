@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
 
 from planner.hardware.contexts import cuda_context
 from planner.hardware.gpus import unnamed_gpu
@@ -18,16 +17,14 @@ from planner.memory.overhead import Measured, overhead
 from planner.memory.quantisation import WeightScheme
 from planner.memory.sharding import Parallelism
 from planner.memory.weights import StageWeights, stage_weights
-from planner.model.kinds.feed_forward import Moe
 from planner.model.model import Model
 from planner.model.tensor import Role
 from planner.serving.activation import activation_peak, gpu_class, rows, uses_v2_runner
 from planner.serving.deployment import Resolved
 from planner.serving.engines.profile import parse_version
-from planner.serving.storage import quantises_inputs
+from planner.serving.graphs import graph_components
+from planner.serving.storage import is_plain, quantises_inputs
 from planner.units import format_size, gib
-
-_FIRST_GRAPH_PROBE: Final = (0, 18, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +93,7 @@ def stage_budget(
         )
     )
     inside.append(_non_torch(resolved))
-    graphs = _graphs(model, resolved, layers)
+    graphs = graph_components(model, resolved, layers)
     outside: list[Component] = [_context(resolved)]
     if parallelism.tensor_parallel_size * stages > 1 and not resolved.profile.nccl_in_non_torch:
         outside.append(_table(resolved, "nccl_outside", "communicators set up before the first snapshot"))
@@ -179,7 +176,7 @@ def _weight_component(resolved: Resolved, scheme: WeightScheme, weights: StageWe
         moved = min(offload, movable)
         total -= moved
         formula += f" - {gib(moved)} GiB offloaded to host memory"
-    plain = scheme.assignment is None
+    plain = is_plain(scheme)
     slack = 0 if plain else total // 100
     return Component(
         name="weights",
@@ -262,15 +259,15 @@ def _post_profile(model: Model, resolved: Resolved) -> Component:
     if config is not None and config.get("quant_method") == "mxfp4" and gpu_class(resolved.asked.gpu) == "hopper":
         version = parse_version(resolved.profile.version)
         if version[:2] == (0, 19):
-            component = _table(resolved, "post_profile_mxfp4", "warm-up of the MXFP4 kernels and the sampler")
+            row, ways = _measured(resolved, "post_profile_mxfp4"), resolved.asked.tensor_parallel_size
             return Component(
                 name="post_profile",
-                low=component.low,
-                best=component.best,
-                high=component.high,
-                evidence=component.evidence,
-                formula=component.formula,
-                source=component.source,
+                low=row.low // ways,
+                best=row.best // ways,
+                high=row.high // ways,
+                evidence="measured",
+                formula=f"warm-up of the MXFP4 expert kernels: {format_size(row.best)} / {ways} GPUs (n={row.n})",
+                source=row.source,
             )
     return _table(resolved, "post_profile", "buffers made after profiling")
 
@@ -293,31 +290,3 @@ def _consumed_extra(model: Model, resolved: Resolved) -> Component:
         formula=formula,
         source=f"vLLM v1/worker/gpu 0.28 penalties; {extra.source}",
     )
-
-
-def _graphs(model: Model, resolved: Resolved, layers: slice) -> tuple[Component, Component] | None:
-    """The graph estimate (subtracted from 0.20) and what graphs really take: a base and a share for each layer."""
-    if resolved.asked.enforce_eager or not model.spec.decoder:
-        return None
-    run = model.spec.layers[layers]
-    moe = any(isinstance(layer.feed_forward, Moe) for layer in run)
-    version = parse_version(resolved.profile.version)
-    kinds = ["graph"]
-    if version >= _FIRST_GRAPH_PROBE:
-        kinds.append("graph_estimate")
-    found = {}
-    for kind in kinds:
-        base = _measured(resolved, f"{kind}_base")
-        layered = f"{kind}_layer_moe" if moe and version >= (0, 11, 0) else f"{kind}_layer"
-        each = _measured(resolved, layered)
-        count = len(run)
-        found[kind] = Component(
-            name="cuda_graphs",
-            low=base.low + count * each.low,
-            best=base.best + count * each.best,
-            high=base.high + count * each.high,
-            evidence="measured",
-            formula=f"{format_size(base.best)} + {count} layers x {format_size(each.best)}",
-            source=f"{each.source} (n={each.n})",
-        )
-    return found.get("graph_estimate", found["graph"]), found["graph"]

@@ -40,6 +40,8 @@ def command_line(plan: ServingPlan) -> str:
         add("--block-size", asked.block_size)
     if asked.enforce_eager:
         words.append("--enforce-eager")
+    if asked.max_cudagraph_capture_size is not None:
+        add("--max-cudagraph-capture-size", asked.max_cudagraph_capture_size)
     if asked.enable_prefix_caching is not None:
         words.append("--enable-prefix-caching" if asked.enable_prefix_caching else "--no-enable-prefix-caching")
     if asked.cpu_offload_bytes:

@@ -51,6 +51,8 @@ class Deployment:
     kv_cache_memory_bytes: int | None = None
     num_gpu_blocks_override: int | None = None
     enforce_eager: bool = False
+    cudagraph_capture_sizes: tuple[int, ...] | None = None
+    max_cudagraph_capture_size: int | None = None
     enable_prefix_caching: bool | None = None
     enable_chunked_prefill: bool | None = None
     disable_hybrid_kv_cache_manager: bool = False

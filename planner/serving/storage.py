@@ -51,6 +51,11 @@ def scheme_for(model: Model, resolved: Resolved) -> WeightScheme:
     return scheme
 
 
+def is_plain(scheme: WeightScheme) -> bool:
+    """Nothing is quantised: every weight is in the model's own type."""
+    return scheme.assignment is None or not scheme.assignment.formats
+
+
 def quantises_inputs(scheme: WeightScheme) -> bool:
     """Linear layers convert their input to 8 bit before they multiply (W8A8, fp8)."""
     if scheme.assignment is None or not scheme.assignment.formats:
