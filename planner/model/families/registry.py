@@ -123,4 +123,7 @@ MODULE_OF: Final[dict[str, str]] = {
     "hunyuan_v1_moe": "hunyuan_moe",
     "hy_v3": "hunyuan_moe",
     "exaone_moe": "exaone_moe",
+    "mimo_v2_flash": "mimo_v2",
+    "dbrx": "dbrx",
+    "llama4_text": "llama4",
 }
