@@ -137,6 +137,7 @@ class Microscaled(WeightFormat):
         block: inputs that share a scale byte.
         tensor_bytes: scalars per matrix.
         out_multiple, in_multiple: the matrix is padded to these.
+        value_in_multiple: the packed values alone are padded to this many inputs besides.
         scale_tile: rows x columns that the scale matrix alone is padded to.
     """
 
@@ -145,13 +146,14 @@ class Microscaled(WeightFormat):
     tensor_bytes: int = 0
     out_multiple: int = 1
     in_multiple: int = 1
+    value_in_multiple: int = 1
     scale_tile: tuple[int, int] = (1, 1)
 
     def bytes(self, shape: tuple[int, ...], input_dim: int = -1) -> int:
         """Packed values and scales of the padded matrix."""
         matrices, out, inner = sides(shape, input_dim)
         out, inner = up(out, self.out_multiple), up(inner, self.in_multiple)
-        values = -(-inner * self.bits // 8) * out
+        values = -(-up(inner, self.value_in_multiple) * self.bits // 8) * out
         scales = up(out, self.scale_tile[0]) * up(-(-inner // self.block), self.scale_tile[1])
         return matrices * (values + scales + self.tensor_bytes)
 

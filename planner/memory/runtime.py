@@ -35,12 +35,37 @@ _MARLIN_CAPABILITY: Final = (8, 0)
 _FP8_CAPABILITY: Final = (8, 9)
 _LAST_WITH_GGUF: Final = (0, 22, 1)
 _FIRST_WITH_MLA: Final = (0, 7, 0)
-# Multiples that (inner width, hidden size) of MXFP4 experts are padded to.
+# vLLM pull request 19742: double-quantised scales are expanded while loading, no longer in each forward.
+_FIRST_EXPANDING_SCALES: Final = (0, 9, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Mxfp4Padding:
+    """What a backend pads MXFP4 experts to.
+
+    Args:
+        inner, hidden: multiples of the experts' inner width and of the hidden size.
+        value_inputs: multiple of the inputs of the packed values, scales aside.
+        scale_tile: rows x columns of the scales.
+        float_biases: biases are kept in fp32.
+    """
+
+    inner: int
+    hidden: int
+    value_inputs: int = 1
+    scale_tile: tuple[int, int] = (1, 1)
+    float_biases: bool = False
+
+
+# vLLM 0.19.1 quantization/mxfp4.py; triton_kernels tensor_details/layout_details/hopper_*.py for the swizzled layout.
+# Read back on gpt-oss-20b, vLLM 0.19.0, H100 (triton): 13.64 GiB on one GPU, 7.01 on each of two; on gpt-oss-120b,
+# vLLM 0.10.1 (Marlin): 65.97 on one, 17.22 on each of four; gpt-oss-20b on an RTX 3090 (triton-strided): 12.88.
 MXFP4_PADDING: Final = {
-    "marlin": (128, 256),
-    "trtllm": (256, 256),
-    "cutlass": (128, 128),
-    "triton": (64, 1),
+    "marlin": Mxfp4Padding(128, 256),
+    "trtllm": Mxfp4Padding(256, 256, float_biases=True),
+    "cutlass": Mxfp4Padding(128, 128),
+    "triton": Mxfp4Padding(128, 1, value_inputs=256, scale_tile=(256, 2), float_biases=True),
+    "triton-strided": Mxfp4Padding(64, 1, float_biases=True),
 }
 _NVFP4_SCALE_TILE: Final = (128, 4)
 _ENGINES_LIKE_VLLM: Final = ("vllm", "sglang")
@@ -61,13 +86,18 @@ class Engine:
     compute_capability: tuple[int, int]
     mxfp4_backend: str
 
+    @property
+    def expands_scales(self) -> bool:
+        """bitsandbytes' double-quantised scales are held in fp32."""
+        return self.name == "vllm" and self.version >= _FIRST_EXPANDING_SCALES
+
     def stored(self, tensor: Tensor, found: WeightFormat) -> WeightFormat:
         """The format that this tensor has in memory."""
         if isinstance(found, Grouped):
             return self._integers(found)
         if isinstance(found, Scaled):
             return self._scaled(found)
-        if isinstance(found, FlatBlocks) and found.nested_block:
+        if isinstance(found, FlatBlocks) and found.nested_block and self.expands_scales:
             return weight_format(found.name.removesuffix("_dq"))
         if isinstance(found, Microscaled):
             return self._microscaled(tensor, found)
@@ -98,12 +128,18 @@ class Engine:
             return replace(found, scale_tile=_NVFP4_SCALE_TILE) if self.compute_capability >= (10, 0) else found
         if found.name != "mxfp4" or not tensor.num_experts:
             return found
-        inner, hidden = MXFP4_PADDING[self.mxfp4_backend]
-        padded = f"mxfp4 ({self.mxfp4_backend})"
+        padding = MXFP4_PADDING[self.mxfp4_backend]
+        out, inputs = padding.inner * (2 if "gate_up" in tensor.name else 1), padding.hidden
         if tensor.name.endswith("down_proj"):
-            return replace(found, name=padded, out_multiple=hidden, in_multiple=inner)
-        halves = 2 if "gate_up" in tensor.name else 1
-        return replace(found, name=padded, out_multiple=halves * inner, in_multiple=hidden)
+            out, inputs = padding.hidden, padding.inner
+        return replace(
+            found,
+            name=f"mxfp4 ({self.mxfp4_backend})",
+            out_multiple=out,
+            in_multiple=inputs,
+            value_in_multiple=padding.value_inputs,
+            scale_tile=padding.scale_tile,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,12 +150,14 @@ class Loaded:
         checkpoint: what the file has; None: all plain.
         plain: the scheme's plain format.
         absorbs: MLA's projections are held a second time.
+        float_expert_biases: the experts' biases are kept in fp32.
     """
 
     checkpoint: Assignment | None
     plain: WeightFormat
     engine: Engine
     absorbs: bool
+    float_expert_biases: bool = False
 
     @property
     def formats(self) -> tuple[WeightFormat, ...]:
@@ -133,6 +171,8 @@ class Loaded:
 
     def format_of(self, tensor: Tensor) -> WeightFormat | None:
         """The format in memory, or None when plain."""
+        if self.float_expert_biases and tensor.num_experts and not tensor.linear:
+            return weight_format("float32")
         found = self.checkpoint.format_of(tensor) if self.checkpoint is not None else None
         stored = self.engine.stored(tensor, found) if found is not None else None
         if self.absorbs and tensor.name.endswith("kv_b_proj.weight"):
@@ -153,7 +193,7 @@ def runtime_scheme(
 
     Args:
         compute_capability: of the GPU; None is taken as Hopper.
-        backend: MoE kernels for MXFP4: "marlin", "triton", "trtllm" or "cutlass" (None: what vLLM chooses).
+        backend: MoE kernels for MXFP4, a key of MXFP4_PADDING (None: what vLLM chooses for the GPU).
 
     Raises:
         UnsupportedQuantization: a format that this engine version does not read, or an unknown backend.
@@ -172,7 +212,13 @@ def runtime_scheme(
         _refuse(formats, version)
     holder = Engine(name=engine, version=version, compute_capability=capability, mxfp4_backend=backend)
     absorbs = engine == "vllm" and version >= _FIRST_WITH_MLA
-    loaded = Loaded(checkpoint=scheme.assignment, plain=scheme.plain, engine=holder, absorbs=absorbs)
+    loaded = Loaded(
+        checkpoint=scheme.assignment,
+        plain=scheme.plain,
+        engine=holder,
+        absorbs=absorbs,
+        float_expert_biases=_has_mxfp4(formats) and MXFP4_PADDING[backend].float_biases,
+    )
     return replace(scheme, assignment=loaded, notes=scheme.notes + _notes(formats, holder))
 
 
@@ -196,9 +242,16 @@ def _notes(formats: tuple[WeightFormat, ...], engine: Engine) -> tuple[str, ...]
             notes.append("Marlin kernels drop GPTQ's zero points and indices after loading")
         if any(found.ordered for found in kept):
             notes.append("with desc_act the scales of row-parallel layers stay whole on every GPU; not counted")
-    if any(isinstance(found, Microscaled) and found.name == "mxfp4" for found in formats):
-        inner, hidden = MXFP4_PADDING[engine.mxfp4_backend]
-        notes.append(f"MXFP4 experts are padded to {inner} x {hidden} by the {engine.mxfp4_backend} backend")
-    if any(isinstance(found, FlatBlocks) and found.nested_block for found in formats):
+    if _has_mxfp4(formats):
+        padding = MXFP4_PADDING[engine.mxfp4_backend]
+        notes.append(
+            f"MXFP4 experts as the {engine.mxfp4_backend} backend holds them: inner width in steps of {padding.inner}, "
+            f"hidden size in steps of {max(padding.hidden, padding.value_inputs)}"
+        )
+    if engine.expands_scales and any(isinstance(found, FlatBlocks) and found.nested_block for found in formats):
         notes.append("double-quantised scales are expanded to fp32 while loading")
     return tuple(notes)
+
+
+def _has_mxfp4(formats: tuple[WeightFormat, ...]) -> bool:
+    return any(isinstance(found, Microscaled) and found.name == "mxfp4" for found in formats)
