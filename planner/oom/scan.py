@@ -1,0 +1,199 @@
+"""Find the passages of a text that may hold a message, in bounded memory, whatever the text's size or line length.
+
+The text is read in chunks of a megabyte. Each is searched for the needles of all patterns; what surrounds a hit
+becomes a passage, which alone is parsed. A hit near the end of a chunk waits for the next one, so nothing is cut.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import BinaryIO
+
+from planner.oom.formats import families
+
+CHUNK_BYTES = 1 << 20
+# A message with its process list and table is shorter than this; what stands before and after gives its context.
+EDGE_CHARS = 24_576
+BEFORE_CHARS = 5_000
+AFTER_CHARS = 5_000
+JOIN_CHARS = 6_000
+PASSAGE_CHARS = 65_536
+# The first and the last so many passages are read; the ones between are counted.
+KEPT_PASSAGES = 1_500
+
+# Terminal colours and titles; each alternative stops at the next escape character.
+_ANSI = re.compile(r"\x1b(?:\[[0-9;:?]{0,64}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,512}(?:\x07|\x1b\\)?|[@-Z\\^_])")
+# Structured captures that have their own readers.
+TABLE_NEEDLES = (
+    "nvidia-smi",
+    "memory.total",
+    "used_gpu_memory",
+    "memory summary, device id",
+    "allocated_bytes.all.current",
+    "mb gpu memory",
+    "mib /",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """A piece of text around hits.
+
+    Attributes:
+        start: the offset of `text` in the whole text, in characters after colours are removed.
+        line: the line number of the first character, from 1.
+    """
+
+    text: str
+    start: int
+    line: int
+
+
+@dataclass(slots=True)
+class Scan:
+    """The passages of one text, and counts of what was seen; `text` is the whole of it if it is short."""
+
+    first: list[Passage] = field(default_factory=list)
+    last: deque[Passage] = field(default_factory=lambda: deque(maxlen=KEPT_PASSAGES))
+    skipped: int = 0
+    chars: int = 0
+    lines: int = 0
+    text: str = ""
+
+    def add(self, passage: Passage) -> None:
+        """Keep the passage, or count it when there are too many."""
+        if len(self.first) < KEPT_PASSAGES:
+            self.first.append(passage)
+            return
+        self.skipped += len(self.last) == KEPT_PASSAGES
+        self.last.append(passage)
+
+    @property
+    def passages(self) -> list[Passage]:
+        """First and last passages, in the order of the text."""
+        return [*self.first, *self.last]
+
+
+@cache
+def anchors() -> tuple[str, ...]:
+    """The shortest set of lower-case texts of which every message contains one."""
+    needles = {
+        needle for family in families() for p in family.patterns if not p.attach_only for needle in p.needles
+    } | set(TABLE_NEEDLES)
+    return tuple(sorted(n for n in needles if not any(other != n and other in n for other in needles)))
+
+
+# A chunk without any of these holds no anchor: the quick way through a long log.
+HOT = (
+    "memory", "alloc", "capac", "killed", "137", "-9", "vram", "_status_", "oom", "out_of", "outof", "kv cache", "mib",
+    "cuda", "bus error", "no space left", "find an engine", "paging file", "auto-fit", "seq len", "length", "reserved",
+    "swap space", "startup", "externally", "retract", "buffer", "pinned", "profiled", "pools", "process", "nvidia-smi",
+    "pipeline", "gpu on", "on gpu", "warming", "tactic", "erroroutof", "model", "sigkill", "ram", "/dev/shm", "host",
+    "scratch", "dataloader", "cublas", "mem-fraction", "indicates that", "max allowed", "may not be", "mps backend",
+    "is free", "reject",
+)  # fmt: skip
+
+
+def decode(stream: BinaryIO) -> Iterator[str]:
+    """The stream's text in chunks, colours removed; bytes that are no UTF-8 become replacement characters.
+
+    A byte-order mark selects UTF-16 (what Windows PowerShell writes with `>`).
+    """
+    head = stream.read(4)
+    encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+    held = ""
+    data = head
+    while True:
+        block = stream.read(CHUNK_BYTES)
+        text = held + decoder.decode(data + block, final=not block)
+        data = b""
+        # an escape sequence may be cut by the chunk's end
+        cut = text.rfind("\x1b", len(text) - 600) if block else -1
+        text, held = (text, "") if cut < 0 else (text[:cut], text[cut:])
+        yield _ANSI.sub("", text) if "\x1b" in text else text
+        if not block:
+            return
+
+
+def scan(chunks: Iterable[str]) -> Scan:
+    """The passages of the text that comes in `chunks`."""
+    result = Scan()
+    buffer, base, line, done = "", 0, 1, 0
+    for chunk in _with_end(chunks):
+        final = chunk is None
+        buffer += chunk or ""
+        limit = len(buffer) if final else max(0, len(buffer) - EDGE_CHARS)
+        if not final and limit == 0:
+            continue
+        _take(buffer, base, line, done - base, limit, result)
+        done = base + limit
+        if final:
+            break
+        cut = max(0, limit - BEFORE_CHARS)
+        line += buffer.count("\n", 0, cut)
+        base += cut
+        buffer = buffer[cut:]
+    result.chars, result.lines = base + len(buffer), line + buffer.count("\n")
+    result.text = buffer if base == 0 else ""
+    return result
+
+
+def _with_end(chunks: Iterable[str]) -> Iterator[str | None]:
+    yield from chunks
+    yield None
+
+
+def _take(buffer: str, base: int, line: int, start: int, limit: int, result: Scan) -> None:
+    """Add the passages around the hits in buffer[start:limit]."""
+    # lower() of a few letters is longer (İ): offsets would shift; ASCII lower-casing keeps them
+    flat = buffer.translate(_FLAT) if not buffer.isascii() else buffer.lower().translate(_WHITE)
+    if not any(word in flat for word in HOT):
+        return
+    counted, counted_to = line, 0
+    for low, high in _spans(_hits(flat, max(0, start), limit)):
+        begin = _line_start(buffer, max(0, low - BEFORE_CHARS))
+        end = min(len(buffer), high + AFTER_CHARS)
+        counted += buffer.count("\n", counted_to, begin)
+        counted_to = begin
+        result.add(Passage(text=buffer[begin:end], start=base + begin, line=counted))
+
+
+_WHITE: dict[int, int | str | None] = {ord(c): " " for c in "\t\n\r\v\f\x85\xa0"}
+_FLAT: dict[int, int | str | None] = {**{c: c + 32 for c in range(ord("A"), ord("Z") + 1)}, **_WHITE}
+
+
+def _hits(flat: str, start: int, limit: int) -> list[int]:
+    found: list[int] = []
+    for anchor in anchors():
+        at = flat.find(anchor, start)
+        while 0 <= at < limit:
+            found.append(at)
+            # one hit a hundred characters is enough to mark a place
+            at = flat.find(anchor, at + 100)
+    return sorted(found)
+
+
+def _spans(hits: list[int]) -> Iterator[tuple[int, int]]:
+    """Runs of hits that are close to one another, none longer than a passage may be."""
+    low = high = -1
+    for hit in hits:
+        if low >= 0 and hit - high <= JOIN_CHARS and hit - low <= PASSAGE_CHARS:
+            high = hit
+            continue
+        if low >= 0:
+            yield low, high
+        low = high = hit
+    if low >= 0:
+        yield low, high
+
+
+def _line_start(text: str, at: int) -> int:
+    """The start of the line that `at` is in, if it is near; else `at`."""
+    newline = text.rfind("\n", max(0, at - 2_000), at)
+    return newline + 1 if newline >= 0 else at

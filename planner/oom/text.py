@@ -1,0 +1,65 @@
+"""The cleaned form of a passage, in which patterns are searched, and the way back to where its words stood."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from dataclasses import dataclass
+
+# What log collectors and engines put before each line: Compose, Kubernetes, Ray and vLLM workers, torchrun.
+_LINE_PREFIX = re.compile(
+    r"^(?:[\w.-]{1,64} {1,8}\| )?"
+    r"(?:\d{4}-\d\d-\d\d[T ][\d:.,]{8,18}Z? (?:stdout|stderr) [FP] )?"
+    r"(?:\([\w ]{0,40}pid=\d{1,10}[^)\n]{0,60}\) ?)?"
+    r"(?:(?:INFO|WARNING|ERROR|DEBUG|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./]{1,60}:\d{1,6}\] )?"
+    r"(?:\[rank\d{1,4}\]: ?)?",
+    re.MULTILINE,
+)
+_ONLY_KILLED = re.compile(r"^([ \t]{0,20})Killed(?=[ \t]{0,20}\r?$)", re.MULTILINE)
+_ESCAPES = {"\\n": "\n ", "\\r": "  ", "\\t": "  ", '\\"': ' "'}
+_WORD = re.compile(r"\S+")
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_EXCERPT_CHARS = 1_200
+
+# What a line that says nothing but "Killed" becomes, so that a pattern can ask for it.
+KILLED_LINE = "<kill>"
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """Text with runs of white space as single spaces, and where each of its words begins in the text it came from."""
+
+    text: str
+    starts: tuple[int, ...]
+    origins: tuple[int, ...]
+
+    def origin(self, offset: int) -> int:
+        """The place in the uncleaned text of the character at `offset`."""
+        if not self.starts:
+            return 0
+        word = max(0, bisect_right(self.starts, offset) - 1)
+        return self.origins[word] + max(0, offset - self.starts[word])
+
+
+def clean(raw: str) -> Body:
+    """The body of a passage: line prefixes blanked, JSON escapes undone, white space collapsed."""
+    text = raw
+    if "\\" in text:
+        for escape, blank in _ESCAPES.items():
+            text = text.replace(escape, blank)
+    if "\n" in text:
+        text = _LINE_PREFIX.sub(lambda m: " " * len(m.group()), text)
+    text = _ONLY_KILLED.sub(lambda m: m.group(1) + KILLED_LINE, text)
+    words, starts, origins, at = [], [], [], 0
+    for match in _WORD.finditer(text):
+        words.append(match.group())
+        starts.append(at)
+        origins.append(match.start())
+        at += len(match.group()) + 1
+    return Body(" ".join(words), tuple(starts), tuple(origins))
+
+
+def excerpt(text: str) -> str:
+    """The text cut to a printable length, control and direction characters removed."""
+    plain = _CONTROL.sub("", text)
+    return plain if len(plain) <= _EXCERPT_CHARS else plain[: _EXCERPT_CHARS - 3] + "..."
