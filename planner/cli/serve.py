@@ -96,6 +96,12 @@ def serve(
     enforce_eager: Annotated[
         bool, typer.Option("--enforce-eager", help="No CUDA graphs.", rich_help_panel=ENGINE)
     ] = False,
+    max_cudagraph_capture_size: Annotated[
+        int | None, typer.Option(help="Largest batch captured as a graph.", rich_help_panel=ENGINE)
+    ] = None,
+    model_runner: Annotated[
+        str, typer.Option(help="auto, v0, v1 or v2 (VLLM_USE_V1, VLLM_USE_V2_MODEL_RUNNER).", rich_help_panel=ENGINE)
+    ] = "auto",
     enable_prefix_caching: Annotated[
         bool | None,
         typer.Option(
@@ -192,6 +198,7 @@ def serve(
         num_gpu_blocks_override=num_gpu_blocks_override,
         enforce_eager=enforce_eager,
         max_cudagraph_capture_size=max_cudagraph_capture_size,
+        model_runner=model_runner,
         enable_prefix_caching=enable_prefix_caching,
         enable_chunked_prefill=enable_chunked_prefill,
         disable_hybrid_kv_cache_manager=disable_hybrid_kv_cache_manager,

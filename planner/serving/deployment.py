@@ -8,7 +8,7 @@ from planner.errors import UsageError
 from planner.hardware.gpus import Gpu
 from planner.model.caches import StateCache
 from planner.model.model import Model
-from planner.serving.engines.profile import DEFAULT_VERSION, EngineProfile, vllm_profile
+from planner.serving.engines.profile import DEFAULT_VERSION, EngineProfile, profile_with_runner
 from planner.units import GIB
 
 _GPU_TOTAL_LIMIT = 1 << 44
@@ -22,6 +22,7 @@ class Deployment:
     Args:
         gpu_memory_bytes: what the driver reports; None takes it from `gpu`.
         quantization: how to store a plain checkpoint; None keeps the config's own format.
+        model_runner: "auto", "v0", "v1" or "v2": what VLLM_USE_V1 and VLLM_USE_V2_MODEL_RUNNER force.
         usage_context: "api-server" (vllm serve) or "llm-class" (LLM(...)).
         sampler: "auto", "pytorch", "flashinfer" or "triton".
         safety_margin_bytes: kept free by lowering the fraction.
@@ -56,6 +57,7 @@ class Deployment:
     enable_prefix_caching: bool | None = None
     enable_chunked_prefill: bool | None = None
     disable_hybrid_kv_cache_manager: bool = False
+    model_runner: str = "auto"
     usage_context: str = "api-server"
     sampler: str = "auto"
     swap_space_bytes: int | None = None
@@ -113,7 +115,7 @@ def resolve(model: Model, deployment: Deployment) -> Resolved:
     Raises:
         UsageError: a value out of range, an unknown dtype, no card and no memory size; names the option.
     """
-    profile = vllm_profile(deployment.engine_version)
+    profile = profile_with_runner(deployment.engine_version, deployment.model_runner)
     _check(deployment)
     notes: list[str] = []
     total = deployment.gpu_memory_bytes or (deployment.gpu.total_memory_bytes if deployment.gpu else 0)

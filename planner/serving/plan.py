@@ -12,6 +12,7 @@ from planner.memory.component import SIDES, Side
 from planner.memory.kv_cache import LayerCache, SequenceCost, layer_caches, sequence_cost
 from planner.memory.quantisation import WeightScheme
 from planner.memory.sharding import Parallelism, divides, stage_layer_counts, stage_slices
+from planner.model.caches import LatentCache
 from planner.model.model import Model
 from planner.model.tensors import tensors
 from planner.serving import startup
@@ -327,6 +328,15 @@ def _pool(model: Model, resolved: Resolved, form: CacheFormat, layers: slice) ->
         honour_model_state_dtype=resolved.profile.honours_state_dtype,
         speculative_tokens=asked.num_speculative_tokens,
     )
+    alignment = resolved.profile.latent_alignment_bytes
+    if alignment > 1:
+        # V0 pads each latent row (VLLM_CUDA_MEM_ALIGN_KV_CACHE): 1,152 B become 1,280
+        caches = tuple(
+            replace(entry, slot_bytes=-(-entry.slot_bytes // alignment) * alignment)
+            if isinstance(entry.cache, LatentCache)
+            else entry
+            for entry in caches
+        )
     result = (build_pool(caches, resolved.profile, options), caches)
     model.memo[key] = result
     return result

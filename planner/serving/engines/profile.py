@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final, Literal, TypedDict
@@ -149,6 +149,35 @@ def vllm_profile(version: str) -> EngineProfile:
     values["group_tolerance"] = tuple(tolerance)
     names = {field.name for field in fields(EngineProfile)} - {"version"}
     return EngineProfile(version=version.strip().lstrip("v"), **{name: values[name] for name in names})  # type: ignore[arg-type]
+
+
+# The last release whose own engine is V0, and the first whose is V1: versions between them carry both.
+_LAST_V0: Final = "0.7.3"
+_FIRST_V1: Final = "0.8.0"
+_V0_GONE: Final = (0, 11)
+_V1_APPEARS: Final = (0, 6, 6)
+_V2_APPEARS: Final = (0, 22)
+
+
+def profile_with_runner(version: str, runner: str) -> EngineProfile:
+    """The profile of a version with the model runner forced ("auto" leaves the version's own choice).
+
+    Raises:
+        UsageError: not a version, or one that does not have this runner.
+    """
+    profile = vllm_profile(version)
+    asked = parse_version(version)
+    if runner in ("auto", profile.runner):
+        return profile
+    if runner == "v0" and asked < _V0_GONE:
+        return replace(vllm_profile(_LAST_V0), version=profile.version)
+    if runner == "v1" and asked >= _V1_APPEARS:
+        return replace(vllm_profile(_FIRST_V1), version=profile.version)
+    if runner == "v2" and asked >= _V2_APPEARS:
+        return replace(profile, v2_models="all")
+    if runner not in ("v0", "v1", "v2"):
+        raise UsageError(f"--model-runner is {runner[:40]!r}; expected auto, v0, v1 or v2", field="model_runner")
+    raise UsageError(f"vLLM {version} has no {runner.upper()} model runner", field="model_runner")
 
 
 class _Row(TypedDict):

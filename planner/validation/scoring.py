@@ -1,0 +1,213 @@
+"""Scoring the planner against measured starts: one row for each figure that was printed.
+
+Two questions are kept apart: what the planner says from the command line alone, and what it says of the cache layout
+when the printed KV memory is put in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Final
+
+from planner.errors import PlannerError
+from planner.serving.plan import ServingPlan
+from planner.units import GIB
+from planner.validation.cases import Case
+from planner.validation.starts import Start, read_start
+
+COMMAND_LINE: Final = "command line"
+GIVEN_KV: Final = "given KV memory"
+# KV memory below this is dominated by the rounding of the printed figure
+_SMALLEST_KV_GIB: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One figure of one case: planned against measured.
+
+    Args:
+        component: "weights", "activation_peak", "non_torch", "kv_cache", "concurrency", "tokens", ...
+        mode: COMMAND_LINE or GIVEN_KV.
+        unit: "GiB", "tokens" or "x".
+        group: what counts as the same start (model, dtype, storage, parallelism, version).
+    """
+
+    case: Case
+    component: str
+    mode: str
+    planned: float
+    measured: float
+    unit: str
+    group: tuple[str, ...]
+
+    @property
+    def error(self) -> float:
+        """Signed relative error."""
+        return self.planned / self.measured - 1 if self.measured else math.inf
+
+    @property
+    def difference(self) -> float:
+        """Signed error in the figure's unit."""
+        return self.planned - self.measured
+
+
+@dataclass(frozen=True, slots=True)
+class Unscored:
+    """A case, or a mode of it, that could not be scored, and why."""
+
+    case: Case
+    mode: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics:
+    """Errors of a set of rows, as fractions; `optimistic` is the share that promises more than was measured."""
+
+    n: int
+    mean_absolute: float
+    median: float
+    percentile_90: float
+    worst: float
+    worst_case: str
+    signed_mean: float
+    optimistic: float
+    mean_absolute_difference: float
+    worst_difference: float
+
+
+def score(cases: Iterable[Case]) -> tuple[list[Row], list[Unscored]]:
+    """Every row that can be made of these cases, and every reason why one cannot."""
+    rows: list[Row] = []
+    unscored: list[Unscored] = []
+    for case in cases:
+        start = read_start(case)
+        if isinstance(start, str):
+            unscored.append(Unscored(case, "all", start))
+            continue
+        try:
+            plan = start.plan()
+        except PlannerError as error:
+            unscored.append(Unscored(case, "all", f"refused: {error}"))
+            continue
+        rows += _command_line(start, plan, unscored)
+        rows += _given_kv(start, plan, unscored)
+    return rows, unscored
+
+
+def _command_line(start: Start, plan: ServingPlan, unscored: list[Unscored]) -> list[Row]:
+    case, pipeline = start.case, start.deployment.pipeline_parallel_size
+    found = []
+    if pipeline == 1:
+        # weights depend on neither the card nor, but for layout rules, the version
+        weights = plan.budget.component("weights")
+        adapters = plan.budget.component("lora_adapters")
+        assert weights is not None
+        found += _row(start, "weights", COMMAND_LINE, (weights.best + (adapters.best if adapters else 0)) / GIB, "GiB")
+    if start.unknown:
+        unscored.append(Unscored(case, COMMAND_LINE, f"not known: {', '.join(start.unknown)}"))
+        return found
+    if pipeline == 1:
+        for name in ("activation_peak", "non_torch"):
+            component = plan.budget.component(name)
+            if component is not None:
+                found += _row(start, name, COMMAND_LINE, component.best / GIB, "GiB")
+    if start.deployment.kv_cache_memory_bytes is None:
+        found += _row(start, "kv_cache", COMMAND_LINE, plan.budget.available("best") / GIB, "GiB")
+    length = case.number("max_concurrency_len")
+    if length in (None, plan.resolved.max_model_len):
+        found += _row(start, "max_concurrency", COMMAND_LINE, plan.max_concurrency, "x", name="concurrency")
+    return found
+
+
+def _given_kv(start: Start, plan: ServingPlan, unscored: list[Unscored]) -> list[Row]:
+    case = start.case
+    printed = case.number("kv_cache_gib")
+    if start.deployment.pipeline_parallel_size > 1:
+        unscored.append(Unscored(case, GIVEN_KV, "pipeline stages print figures of different ranks"))
+        return []
+    if "draft model" in start.unknown:
+        unscored.append(Unscored(case, GIVEN_KV, "the draft model's layers are not known"))
+        return []
+    if printed is None or printed <= _SMALLEST_KV_GIB:
+        return _needs(start, plan, printed)
+    pool, available = plan.pool, round(printed * GIB)
+    blocks = start.deployment.num_gpu_blocks_override or pool.num_blocks(available)
+    found = _row(start, "kv_tokens", GIVEN_KV, pool.tokens(blocks), "tokens", name="tokens")
+    if not found:
+        found += _row(start, "num_gpu_blocks", GIVEN_KV, blocks, "blocks", name="tokens")
+    if case.number("max_concurrency_len") in (None, plan.resolved.max_model_len):
+        found += _row(
+            start, "max_concurrency", GIVEN_KV, pool.max_concurrency(blocks), "x", name="concurrency given KV"
+        )
+    return found + _needs(start, plan, printed)
+
+
+def _needs(start: Start, plan: ServingPlan, printed: float | None) -> list[Row]:
+    """What a refusal states: bytes for one request, and the longest request that would fit."""
+    found = _row(
+        start, "needed_kv_gib_for_one_request", GIVEN_KV, plan.needed_bytes / GIB, "GiB", name="needed for one request"
+    )
+    if printed is not None and printed > 0:
+        longest = plan.pool.longest_length(round(printed * GIB), ceiling=plan.resolved.max_model_len)
+        found += _row(start, "estimated_max_len", GIVEN_KV, longest, "tokens", name="estimated maximum length")
+    return found
+
+
+def _row(start: Start, figure: str, mode: str, planned: float, unit: str, *, name: str | None = None) -> list[Row]:
+    keys = {"weights": "weights_gib", "activation_peak": "activation_peak_gib", "non_torch": "non_torch_gib",
+            "kv_cache": "kv_cache_gib"}  # fmt: skip
+    measured = start.case.number(keys.get(figure, figure))
+    if measured is None or (measured <= 0 and figure != "kv_cache"):
+        return []
+    asked = start.deployment
+    group = (
+        start.case.config or "", asked.dtype, asked.quantization or "", str(asked.tensor_parallel_size),
+        str(asked.pipeline_parallel_size), str(asked.data_parallel_size), asked.engine_version,
+    )  # fmt: skip
+    return [
+        Row(
+            case=start.case, component=name or figure, mode=mode, planned=planned, measured=measured, unit=unit,
+            group=group,
+        )
+    ]  # fmt: skip
+
+
+def once_per_start(rows: Sequence[Row]) -> list[Row]:
+    """One row for each distinct (model, dtype, storage, parallelism, version) and figure: the one with median error."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.component, row.mode, *row.group), []).append(row)
+    return [sorted(group, key=lambda row: abs(row.error))[(len(group) - 1) // 2] for group in groups.values()]
+
+
+def statistics(rows: Sequence[Row]) -> Statistics | None:
+    """Errors over these rows; None when there are none. A figure that must be low to be safe counts as optimistic
+    when it is below what was measured (weights, peaks), one that must be high when it is above (cache, concurrency)."""
+    finite = [row for row in rows if math.isfinite(row.error)]
+    if not finite:
+        return None
+    errors = sorted(abs(row.error) for row in finite)
+    worst = max(finite, key=lambda row: abs(row.error))
+    return Statistics(
+        n=len(finite),
+        mean_absolute=fmean(errors),
+        median=median(errors),
+        percentile_90=errors[min(len(errors) - 1, math.ceil(0.9 * len(errors)) - 1)],
+        worst=worst.error,
+        worst_case=worst.case.id,
+        signed_mean=fmean(row.error for row in finite),
+        optimistic=sum(_optimistic(row) for row in finite) / len(finite),
+        mean_absolute_difference=fmean(abs(row.difference) for row in finite),
+        worst_difference=max((row.difference for row in finite), key=abs),
+    )
+
+
+_SAFE_WHEN_HIGH: Final = ("weights", "activation_peak", "non_torch", "needed for one request")
+
+
+def _optimistic(row: Row) -> bool:
+    return row.difference < 0 if row.component in _SAFE_WHEN_HIGH else row.difference > 0
