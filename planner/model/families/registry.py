@@ -58,6 +58,7 @@ MODULE_OF: Final[dict[str, str]] = {
     "mpt": "mpt",
     "llava": "llava",
     "minimax_m3_vl": "minimax_m3_vl",
+    "minimax_m3_vl_text": "minimax_m3",
     "bert": "bert",
     "roberta": "bert",
     "xlm-roberta": "bert",

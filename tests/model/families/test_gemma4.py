@@ -113,7 +113,6 @@ def test_the_last_layer_is_always_full():
 @pytest.mark.parametrize(
     ("model", "section", "changes", "error", "field"),
     [
-        (E2B, "text_config", {"use_bidirectional_attention": 1}, UnsupportedArchitecture, "use_bidirectional_attention"),
         (E2B, "text_config", {"num_kv_shared_layers": 34}, ConfigError, "num_kv_shared_layers"),
         (E2B, "text_config", {"layer_types": ["linear"] * 35}, UnsupportedArchitecture, "layer_types"),
         (LARGE, "text_config", {"num_global_key_value_heads": 5}, ConfigError, "num_global_key_value_heads"),
@@ -131,6 +130,11 @@ def test_refusals_name_the_field(model, section, changes, error, field):
     with pytest.raises(error) as caught:
         changed(model, section, **changes)
     assert caught.value.field == field
+
+
+def test_unknown_direction_is_refused():
+    with pytest.raises(UnsupportedArchitecture, match="use_bidirectional_attention 'left'"):
+        changed(E2B, "text_config", use_bidirectional_attention="left")
 
 
 def test_unknown_rope_type_is_refused():
