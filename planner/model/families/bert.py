@@ -187,8 +187,9 @@ def _masked_head(dims: Dimensions, model_type: str) -> tuple[Tensor, ...]:
     )
     if dims.tie_word_embeddings:
         return found
-    matrix = "cls.predictions.decoder.weight" if model_type == "bert" else "lm_head.decoder.weight"
-    return (*found, vocabulary_matrix(matrix, dims.vocab_size, hidden, Role.LM_HEAD))
+    decoder = "cls.predictions.decoder" if model_type == "bert" else "lm_head.decoder"
+    matrix = vocabulary_matrix(f"{decoder}.weight", dims.vocab_size, hidden, Role.LM_HEAD)
+    return (*found, matrix, vocabulary_bias(f"{decoder}.bias", dims.vocab_size))
 
 
 def vocabulary_bias(name: str, vocab_size: int) -> Tensor:

@@ -214,6 +214,8 @@ def _biased_layer(raw: RawConfig, hidden: int, side: _Side, name: str, *, source
 
 
 def _bart(raw: RawConfig) -> ModelSpec:
+    if not raw.flag("tie_word_embeddings", default=True):
+        raise refuse(raw, "tie_word_embeddings", "is false; only one matrix for both sides and the head is understood")
     hidden, vocab = _size(raw, "d_model", 1024), _size(raw, "vocab_size", 50_265, 1 << 27)
     positions = _size(raw, "max_position_embeddings", 1024, 1 << 24)
     below = _side(raw, "encoder", layers=12, heads=16, inner=4096)

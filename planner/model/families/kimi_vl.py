@@ -7,6 +7,7 @@ the tower's linear layers; the projector is whole on every GPU.
 from __future__ import annotations
 
 from planner.model.config import RawConfig
+from planner.model.families.decoder import refuse
 from planner.model.families.nested import multimodal, text_spec
 from planner.model.families.vision import LARGEST_WIDTH, read_vision_section
 from planner.model.kinds.attention import AttentionNames
@@ -42,7 +43,9 @@ def _tower(vision: RawConfig, text_size: int, limit: int) -> Stack:
     patch = vision.integer("patch_size", default=14, minimum=1, maximum=1024)
     height = vision.integer("pos_emb_height", "init_pos_emb_height", default=64, minimum=1, maximum=1 << 12)
     width = vision.integer("pos_emb_width", "init_pos_emb_width", default=64, minimum=1, maximum=1 << 12)
-    vision.has("init_pos_emb_time", "pos_emb_time", "mm_hidden_size", "text_hidden_size")
+    vision.has("init_pos_emb_time", "pos_emb_time", "text_hidden_size")
+    if vision.integer("mm_hidden_size", default=hidden, minimum=1) != hidden:
+        raise refuse(vision, "mm_hidden_size", f"is not the tower's hidden_size {hidden}")
     kernel = vision.integers("merge_kernel_size", length=2, minimum=1) or [2, 2]
     if max(kernel) > 16:
         raise vision.error("merge_kernel_size", f"is {kernel[0]} x {kernel[1]}; expected at most 16 x 16")

@@ -26,6 +26,7 @@ _NAMES = AttentionNames(block="attn", output="proj", fused="qkv")
 _QWEN2_VL = {"depth": 32, "embed_dim": 1280, "num_heads": 16, "patch_size": 14}
 _QWEN2_5_VL = {"depth": 32, "hidden_size": 3584, "num_heads": 16, "patch_size": 14, "intermediate_size": 3420}
 _QWEN3_VL = {"depth": 27, "hidden_size": 1152, "num_heads": 16, "patch_size": 16, "intermediate_size": 4304}
+_OUTPUT_SIZE = 3584
 # preprocessor_config.json as published: Qwen2-VL and Qwen2.5-VL max_pixels 12,845,056 = 16,384 x 28 x 28; Qwen3-VL and
 # Qwen3.5 size.longest_edge 16,777,216 = 16,384 x 32 x 32. (The bare Qwen2VLImageProcessor class says 1,280 x 28 x 28.)
 _MAX_PIXELS = {14: 12_845_056, 16: 16_777_216}
@@ -59,7 +60,7 @@ def build(raw: RawConfig) -> ModelSpec:
     vision.has("spatial_patch_size", "tokens_per_second", "in_chans")  # the first is patch_size again
     text = text_spec(raw, text_type=text_type, mrope=_MROPE.get(text_type, (24, 20, 20)))
     towers = {"qwen2_vl": _qwen2_vl, "qwen2_5_vl": _qwen2_5_vl}
-    stack = towers.get(model_type, _qwen3_vl)(vision, text.hidden_size)
+    stack = towers.get(model_type, _qwen3_vl)(vision)
     return multimodal(raw, text, (stack,), vision)
 
 
@@ -98,11 +99,11 @@ def _patch_embed(vision: RawConfig, sizes: TowerSizes, *, bias: bool) -> tuple[T
     return convolution(f"{_VISUAL}.patch_embed.proj", sizes.hidden_size, sizes.channels, *kernel, bias=bias)
 
 
-def _qwen2_vl(vision: RawConfig, text_size: int) -> Stack:
+def _qwen2_vl(vision: RawConfig) -> Stack:
     sizes = read_tower(vision, _QWEN2_VL, hidden="embed_dim", depth="depth", heads="num_heads", channels="in_channels")
     hidden, merge = sizes.hidden_size, _merge(vision)
     merged = hidden * merge**2
-    out = vision.integer("hidden_size", default=text_size, minimum=1, maximum=LARGEST_WIDTH)
+    out = vision.integer("hidden_size", default=_OUTPUT_SIZE, minimum=1, maximum=LARGEST_WIDTH)
     ratio = vision.number("mlp_ratio", default=4)
     if not 0 < ratio <= 64:
         raise vision.error("mlp_ratio", f"is {ratio}; expected above 0 and at most 64")
@@ -124,11 +125,11 @@ def _qwen2_vl(vision: RawConfig, text_size: int) -> Stack:
     return _stack(vision, sizes, tensors, layer, merge)
 
 
-def _qwen2_5_vl(vision: RawConfig, text_size: int) -> Stack:
+def _qwen2_5_vl(vision: RawConfig) -> Stack:
     sizes = read_tower(vision, _QWEN2_5_VL, depth="depth", heads="num_heads", channels="in_channels")
     hidden, merge = sizes.hidden_size, _merge(vision)
     merged = hidden * merge**2
-    out = vision.integer("out_hidden_size", default=text_size, minimum=1, maximum=LARGEST_WIDTH)
+    out = vision.integer("out_hidden_size", default=_OUTPUT_SIZE, minimum=1, maximum=LARGEST_WIDTH)
     vision.has("window_size", "fullatt_block_indexes")  # where attention looks, not what is stored
     tensors = (
         *_patch_embed(vision, sizes, bias=False),
@@ -150,11 +151,11 @@ def _qwen2_5_vl(vision: RawConfig, text_size: int) -> Stack:
     return _stack(vision, sizes, tensors, layer, merge)
 
 
-def _qwen3_vl(vision: RawConfig, text_size: int) -> Stack:
+def _qwen3_vl(vision: RawConfig) -> Stack:
     sizes = read_tower(vision, _QWEN3_VL, depth="depth", heads="num_heads", channels="in_channels")
     hidden, merge = sizes.hidden_size, _merge(vision)
     merged = hidden * merge**2
-    out = vision.integer("out_hidden_size", default=text_size, minimum=1, maximum=LARGEST_WIDTH)
+    out = vision.integer("out_hidden_size", default=_OUTPUT_SIZE, minimum=1, maximum=LARGEST_WIDTH)
     positions = vision.integer("num_position_embeddings", default=2304, minimum=1, maximum=1 << 24)
     tensors = (
         *_patch_embed(vision, sizes, bias=True),

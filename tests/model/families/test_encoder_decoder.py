@@ -92,6 +92,7 @@ def test_both_sides_are_cut():
         (T5, {"feed_forward_proj": "gated-gelu-new"}, UnsupportedArchitecture, "feed_forward_proj"),
         (T5, {"num_heads": 0}, ConfigError, "num_heads"),
         (BART, {"encoder_attention_heads": 7}, ConfigError, "encoder_attention_heads"),
+        (BART, {"tie_word_embeddings": False}, UnsupportedArchitecture, "tie_word_embeddings"),
         (BART, {"decoder_layers": "12"}, ConfigError, "decoder_layers"),
         (WHISPER, {"architectures": ["WhisperForAudioClassification"]}, UnsupportedArchitecture, "architectures"),
         (WHISPER, {"max_source_positions": -1}, ConfigError, "max_source_positions"),

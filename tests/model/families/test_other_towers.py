@@ -86,6 +86,7 @@ def test_phi3_vision_is_the_published_total():
         (GLM, "vision_config", {"spatial_merge_size": 17}, ConfigError, "spatial_merge_size"),
         (KIMI, "vision_config", {"merge_kernel_size": [2]}, ConfigError, "merge_kernel_size"),
         (KIMI, "vision_config", {"merge_kernel_size": [17, 2]}, ConfigError, "merge_kernel_size"),
+        (KIMI, "vision_config", {"mm_hidden_size": 2048}, UnsupportedArchitecture, "mm_hidden_size"),
         (KIMI, "vision_config", {"vt_num_attention_heads": 7}, ConfigError, "num_attention_heads"),
         (PHI, "embd_layer", {"projection_cls": "linear"}, UnsupportedArchitecture, "embd_layer"),
         (PHI, "img_processor", {"name": "siglip"}, UnsupportedArchitecture, "img_processor"),
