@@ -36,13 +36,13 @@ def overhead(quantity: str, version: tuple[int, ...], gpu_class: str, topology: 
     Args:
         quantity: "non_torch", "nccl_outside", "graph_base", "graph_layer", ... (first column).
         version: engine version as numbers.
-        gpu_class: "hopper", "blackwell", "ampere", ...; falls back to "any".
+        gpu_class: "hopper", "ampere_nvlink", "unified", ...; falls back to the part before "_", then to "any".
         topology: "tp1", "tpn" or "pp"; rows for "any" match all.
 
     Raises:
         UsageError: the table has no such row.
     """
-    for wanted_class in (gpu_class, "any"):
+    for wanted_class in (gpu_class, gpu_class.partition("_")[0], "any"):
         for row in _rows():
             if (
                 row["quantity"] == quantity

@@ -43,8 +43,13 @@ class Term:
 
 
 def gpu_class(gpu: Gpu | None) -> str:
-    """The card's class as the overhead table names it."""
-    return gpu.architecture.lower() if gpu is not None and gpu.architecture else "any"
+    """The card's class as the overhead table names it: architecture, with "_nvlink" where cards have that link."""
+    if gpu is None or not gpu.architecture:
+        return "any"
+    if gpu.unified_memory:
+        return "unified"
+    linked = "_nvlink" if "nvlink" in gpu.interconnect.lower() else ""
+    return gpu.architecture.lower().replace(" ", "") + linked
 
 
 def uses_v2_runner(model: Model, resolved: Resolved) -> bool:
@@ -90,17 +95,22 @@ def activation_peak(
     winner = sampler if sampler_bytes > forward_bytes else forward
     chosen = fixed + winner
     best = sum(term.size for term in chosen)
-    spread = _spread(model, resolved, winner is sampler)
+    encoder = _encoder_run(model, resolved, parallelism)
+    if sum(term.size for term in encoder) > best:
+        # the encoder runs before the text model and holds only its own inputs
+        winner, chosen = encoder, encoder
+        best = sum(term.size for term in chosen)
+    spread = _spread(model, resolved, sampler_wins=winner is sampler)
     parts = " + ".join(f"{term.name} {term.formula} = {gib(term.size)}" for term in chosen)
     other = min(forward_bytes, sampler_bytes)
-    which = "sampler" if winner is sampler else "forward"
+    which = "sampler" if winner is sampler else "encoder" if winner is encoder else "forward"
     return Component(
         name="activation_peak",
         low=round(best * (1 - spread)),
         best=best,
         high=round(best * (1 + spread)),
         evidence="derived",
-        formula=f"{parts} GiB ({which} peak; the other side needs {gib(other)} GiB)",
+        formula=f"{parts} GiB ({which} peak; the lesser of forward and sampler needs {gib(other)} GiB)",
         source=f"vLLM {resolved.profile.version} profile run; {resolved.profile.source}",
     )
 
@@ -184,6 +194,38 @@ def _multimodal(model: Model, resolved: Resolved) -> list[Term]:
         Term("encoder outputs", outputs, f"{items} x {tokens:,} x {model.spec.hidden_size:,} x {element}"),
         Term("encoder inputs", items * elements * element, f"{items} x {elements:,} x {element}"),
     ]
+
+
+def _encoder_run(model: Model, resolved: Resolved, parallelism: Parallelism) -> tuple[Term, ...]:
+    """The encoder on the profile run's items: its inputs, and the fullest moment inside one of its layers."""
+    items, _ = encoder_items(model, resolved)
+    stack = max(model.spec.stacks, key=lambda stack: stack.tokens_per_item or 0, default=None)
+    if not items or stack is None or not stack.patches_per_item or not stack.layers:
+        return ()
+    element, patches = resolved.element_bytes, items * stack.patches_per_item
+    peaks = []
+    for layer in _distinct(stack.layers):
+        block = layer.feed_forward
+        if isinstance(block, Mlp):
+            inner = (
+                block.intermediate_size
+                if block.replicated
+                else -(-block.intermediate_size // parallelism.tensor_parallel_size)
+            )
+            peak = terms.gated_mlp_peak if block.gated else terms.plain_mlp_peak
+            size = peak(tokens=patches, hidden_size=stack.hidden_size, intermediate_size=inner, element_bytes=element)
+            formula = f"{patches:,} x ({3 if block.gated else 2} x {inner:,} + 3 x {stack.hidden_size:,}) x {element}"
+            peaks.append(Term(f"{stack.name} layer", size, formula))
+    if not peaks:
+        return ()
+    elements = stack.input_elements_per_item or 0
+    version, card = parse_version(resolved.profile.version), gpu_class(resolved.asked.gpu)
+    workspace = overhead("cublas_workspace", version, card, "any").best
+    return (
+        Term("cuBLAS workspace", workspace, "fixed"),
+        Term("encoder inputs", items * elements * element, f"{items} x {elements:,} x {element}"),
+        max(peaks, key=lambda term: term.size),
+    )
 
 
 def _forward(
@@ -320,7 +362,7 @@ def _sampler(model: Model, resolved: Resolved) -> tuple[Term, ...]:
     return tuple(found)
 
 
-def _spread(model: Model, resolved: Resolved, sampler_wins: bool) -> float:
+def _spread(model: Model, resolved: Resolved, *, sampler_wins: bool) -> float:
     """Half width of the band as a fraction of the peak, from how well each side is known (docs/method.md)."""
     if any(stack.tokens_per_item for stack in model.spec.stacks):
         return 0.15

@@ -85,7 +85,7 @@ def stage_budget(
     weights = _weights(model, resolved, scheme, parallelism, layers=layers, first=first, last=last)
     inside = [_weight_component(resolved, scheme, weights)]
     adapters = _adapters(model, resolved, parallelism, layers=layers, last=last)
-    if adapters is not None:
+    if adapters is not None and resolved.profile.runner != "v0":
         inside.append(adapters)
     inside.append(
         activation_peak(
@@ -97,6 +97,9 @@ def stage_budget(
     outside: list[Component] = [_context(resolved)]
     if parallelism.tensor_parallel_size * stages > 1 and not resolved.profile.nccl_in_non_torch:
         outside.append(_table(resolved, "nccl_outside", "communicators set up before the first snapshot"))
+    if adapters is not None and resolved.profile.runner == "v0":
+        # allocated after the weights are measured and before the profile: in no term of V0
+        outside.append(adapters)
     if resolved.profile.accounting == "consumed":
         inside.append(_consumed_extra(model, resolved))
     if graphs is not None:

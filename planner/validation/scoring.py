@@ -104,7 +104,7 @@ def _command_line(start: Start, plan: ServingPlan, unscored: list[Unscored]) -> 
     if pipeline == 1:
         # weights depend on neither the card nor, but for layout rules, the version
         weights = plan.budget.component("weights")
-        adapters = plan.budget.component("lora_adapters")
+        adapters = next((part for part in plan.budget.inside if part.name == "lora_adapters"), None)
         assert weights is not None
         found += _row(start, "weights", COMMAND_LINE, (weights.best + (adapters.best if adapters else 0)) / GIB, "GiB")
     if start.unknown:

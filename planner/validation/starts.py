@@ -17,6 +17,8 @@ from planner.validation.cases import Case
 
 _VERSION: Final = re.compile(r"(?<![\d.])v?(0\.\d+(?:\.\d+)?)")
 _OLDEST: Final = "0.4.0"
+# Undated builds that are known by what they print
+_BY_FORMAT: Final = {"consumed format": "0.30.0", "V2 model runner": "0.31.0"}
 # How people name a format in a log, and the export it is
 _EXPORTS: Final = {
     "awq": "awq",
@@ -33,7 +35,8 @@ _EXPORTS: Final = {
     "int4": "w4a16",
     "gguf": "Q4_K_M",
 }
-_ANY_CARD_BYTES: Final = 80 * GIB
+# A card of unknown size takes the small card's batch defaults
+_ANY_CARD_BYTES: Final = 48 * GIB
 _SPECULATIVE: Final = re.compile(r"mtp\D*(\d+)?")
 
 
@@ -123,6 +126,10 @@ def _card(case: Case) -> tuple[Gpu | None, int | None]:
 
 
 def _version(case: Case) -> str | None:
+    stated = str(case.given("engine_version") or "")
+    for words, version in _BY_FORMAT.items():
+        if words in stated:
+            return version
     for text in (case.given("engine_version"), _inferred_text(case, "version")):
         match = _VERSION.search(text) if isinstance(text, str) else None
         if match:
