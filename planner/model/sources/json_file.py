@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,8 @@ LARGEST_CONFIG_BYTES: Final = 16 << 20
 DEEPEST: Final = 64
 # 64-bit integers have 19 digits; longer ones are no size and cost quadratic time to parse.
 LONGEST_INTEGER: Final = 20
+# A string as a whole (unterminated ones run to the end), or one bracket.
+_STRING_OR_BRACKET: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
 
 
 def read_json_object(path: Path, *, max_bytes: int = LARGEST_CONFIG_BYTES) -> dict[str, object]:
@@ -38,11 +41,12 @@ def read_json_object(path: Path, *, max_bytes: int = LARGEST_CONFIG_BYTES) -> di
     return parse_json_object(text, origin=str(path))
 
 
-def parse_json_object(text: bytes, *, origin: str) -> dict[str, object]:
+def parse_json_object(text: bytes, *, origin: str, unique_keys: bool = False) -> dict[str, object]:
     """The JSON object in a text.
 
     Args:
         origin: what the text is, for messages.
+        unique_keys: refuse an object that has a key twice; otherwise the last one counts, as usual for JSON.
 
     Raises:
         SourceError: as `read_json_object`.
@@ -53,8 +57,9 @@ def parse_json_object(text: bytes, *, origin: str) -> dict[str, object]:
         raise SourceError(f"{origin}: is not UTF-8 text, so it is no JSON") from None
     if _depth(decoded) > DEEPEST:
         raise SourceError(f"{origin}: is nested more than {DEEPEST} levels deep")
+    hook = _unique if unique_keys else None
     try:
-        value = json.loads(decoded, parse_int=_integer, parse_constant=_constant)
+        value = json.loads(decoded, parse_int=_integer, parse_constant=_constant, object_pairs_hook=hook)
     except ValueError as error:
         raise SourceError(f"{origin}: is not valid JSON ({error})") from None
     if not isinstance(value, dict):
@@ -66,18 +71,9 @@ def parse_json_object(text: bytes, *, origin: str) -> dict[str, object]:
 def _depth(text: str) -> int:
     """The deepest nesting of brackets outside strings, without recursion."""
     deepest = depth = 0
-    inside = escaped = False
-    for character in text:
-        if inside:
-            if escaped:
-                escaped = False
-            elif character == "\\":
-                escaped = True
-            elif character == '"':
-                inside = False
-        elif character == '"':
-            inside = True
-        elif character in "[{":
+    for token in _STRING_OR_BRACKET.finditer(text):
+        character = token[0]
+        if character in "[{":
             depth += 1
             deepest = max(deepest, depth)
             if deepest > DEEPEST:
@@ -85,6 +81,15 @@ def _depth(text: str) -> int:
         elif character in "]}":
             depth -= 1
     return deepest
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key[:80]!r} stands twice in one object")
+        found[key] = value
+    return found
 
 
 def _integer(text: str) -> int:
