@@ -18,6 +18,8 @@ from typing import Final
 from planner.errors import UnsupportedQuantization
 
 _ROOTS: Final = frozenset({"model", "language_model", "text_model", "backbone", "transformer", "base_model"})
+# One block, several spellings: brought to one on both sides.
+_SAME: Final = {"block_sparse_moe": "mlp", "ffn": "mlp", "attn": "self_attn"}
 _SHARDS: Final = {
     "qkv_proj": ("q_proj", "k_proj", "v_proj"),
     "gate_up_proj": ("gate_proj", "up_proj"),
@@ -39,12 +41,15 @@ _NESTED_REPEAT: Final = re.compile(r"\([^()]*[+*][^()]*\)[+*{]")
 
 
 def core_name(name: str) -> str:
-    """The name without its root: "model.language_model.layers.0.mlp" -> "layers.0.mlp"."""
+    """The name without its root, in our spelling: "model.layers.0.block_sparse_moe" -> "layers.0.mlp"."""
     parts = name.split(".")
     start = 0
     while start < len(parts) - 1 and parts[start] in _ROOTS:
         start += 1
-    return ".".join(parts[start:])
+    parts = parts[start:]
+    if parts[0] == "layers":  # towers have names of their own
+        parts = [_SAME.get(part, part) for part in parts]
+    return "lm_head" if parts == ["head"] else ".".join(parts)
 
 
 @lru_cache(maxsize=65536)
@@ -109,7 +114,11 @@ class ModulePatterns:
                 return True
         if self.globs and any(_compiled(glob).match(core) for glob in self.globs):
             return True
-        return any(_compiled(regex).match(root + core) for regex in self.regexes for root in _REGEX_ROOTS)
+        if not self.regexes:
+            return False
+        spellings = {core, *(core.replace(f"{ours}.", f"{other}.") for other, ours in _SAME.items())}
+        names = [root + spelling for spelling in spellings for root in _REGEX_ROOTS]
+        return any(_compiled(regex).match(name) for regex in self.regexes for name in names)
 
 
 def module_patterns(patterns: Iterable[str], *, where: str) -> ModulePatterns:
@@ -137,8 +146,10 @@ def module_patterns(patterns: Iterable[str], *, where: str) -> ModulePatterns:
             if core.endswith("*") and not any(sign in core[:-1] for sign in "*?[") and len(core) > 1:
                 prefixes.append(core[:-1])
             else:
-                globs.append(_checked(translate(core)[: -len(r"\Z")] + r"(?:\..*)?\Z", where))
-        elif core != pattern or core.startswith("layers."):
+                spellings = {core, core_name(f"layers.{core}").removeprefix("layers.")} if core[0] == "*" else {core}
+                for glob in sorted(spellings):
+                    globs.append(_checked(translate(glob)[: -len(r"\Z")] + r"(?:\..*)?\Z", where))
+        elif pattern.split(".")[0] in _ROOTS or core.startswith("layers."):
             paths.add(core)
         elif core:
             parts.add(core)

@@ -43,6 +43,13 @@ def scheme_from_config(spec: ModelSpec, *, dtype: str | None = None) -> WeightSc
     if spec.quantization_config is None:
         return plain_scheme(stored)
     reading = read_dialect(RawConfig(spec.quantization_config, path="config.json: quantization_config"))
+    named, layers = reading.layers_named, len(spec.layers)
+    if named is not None and named * 2 < layers:
+        raise UnsupportedQuantization(
+            f"quantization_config: quantized_layers names only {named} of {layers} layers; the list looks cut short, "
+            "take the published config.json",
+            field="quantized_layers",
+        )
     return WeightScheme(label=reading.label, plain=plain_format(stored), assignment=reading.rules, notes=reading.notes)
 
 

@@ -94,7 +94,7 @@ class Engine:
     def stored(self, tensor: Tensor, found: WeightFormat) -> WeightFormat:
         """The format that this tensor has in memory."""
         if isinstance(found, Grouped):
-            return self._integers(found)
+            return self.integers(found)
         if isinstance(found, Scaled):
             return self._scaled(found)
         if isinstance(found, FlatBlocks) and found.nested_block and self.expands_scales:
@@ -103,7 +103,8 @@ class Engine:
             return self._microscaled(tensor, found)
         return found
 
-    def _integers(self, found: Grouped) -> Grouped:
+    def integers(self, found: Grouped) -> Grouped:
+        """GPTQ as its kernel takes it; other packings as they are."""
         if found.packing != "gptq":
             return found
         marlin = (
@@ -237,7 +238,7 @@ def _refuse(formats: tuple[WeightFormat, ...], version: tuple[int, ...]) -> None
 def _notes(formats: tuple[WeightFormat, ...], engine: Engine) -> tuple[str, ...]:
     notes = []
     if any(isinstance(found, Grouped) and found.packing == "gptq" for found in formats):
-        kept = [engine._integers(found) for found in formats if isinstance(found, Grouped)]
+        kept = [engine.integers(found) for found in formats if isinstance(found, Grouped)]
         if any(found.zero_bits == 0 for found in kept):
             notes.append("Marlin kernels drop GPTQ's zero points and indices after loading")
         if any(found.ordered for found in kept):

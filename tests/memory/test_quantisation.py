@@ -83,8 +83,10 @@ NEVER = {"router", "head"}
         ({"quantization": {"quant_algo": "NVFP4", "exclude_modules": ["lm_head", "model.layers.3.mlp.shared*"]}},
          "modelopt nvfp4", NEVER | {"shared"}),
         ({"quant_method": "modelopt", "producer": {"name": "modelopt"}, "quant_algo": "MIXED_PRECISION",
-          "quantized_layers": {"lm_head": {"quant_algo": "FP8"},
-                               "model.language_model.layers.3.mlp.experts": {"quant_algo": "NVFP4"}}},
+          "quantized_layers": {
+              "lm_head": {"quant_algo": "FP8"},
+              **{f"model.language_model.layers.{n}.block_sparse_moe.experts": {"quant_algo": "NVFP4"}
+                 for n in range(32)}}},
          "modelopt fp8 + nvfp4", set(ALL) - {"head", "experts"}),
         ({"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True,
           "llm_int8_skip_modules": ["lm_head", "visual", "model.layers.10.mlp"]}, "bnb_nf4_dq",
@@ -129,6 +131,13 @@ def test_what_is_not_understood_names_its_field(spec: ModelSpec, config: Mapping
     assert caught.value.field == field
 
 
+def test_a_list_that_was_cut_short_is_refused(spec: ModelSpec) -> None:
+    listed = {f"model.layers.{layer}.self_attn.q_proj": {"quant_algo": "FP8"} for layer in range(6)}
+    config = {"producer": {"name": "modelopt"}, "quant_algo": "MIXED_PRECISION", "quantized_layers": listed}
+    with pytest.raises(UnsupportedQuantization, match="6 of 32"):
+        read(spec, config)
+
+
 def test_wrong_types_are_config_errors(spec: ModelSpec) -> None:
     with pytest.raises(ConfigError, match="bits"):
         read(spec, {"quant_method": "gptq", "bits": "four"})
@@ -145,6 +154,8 @@ def test_patterns() -> None:
     assert fits("model.layers.*.self_attn", "model.layers.7.self_attn.q_proj.weight")
     assert fits("*.mlp.shared_expert.*", "model.layers.7.mlp.shared_expert.up_proj.weight")
     assert fits("re:.*w3.*", "model.layers.7.block_sparse_moe.experts.gate_up_proj")
+    assert fits("*.attn.*", "model.layers.7.self_attn.q_proj.weight")
+    assert fits("layers.0.ffn.experts", "model.layers.0.mlp.experts.down_proj")
     assert not fits("model.layers.0.self_attn", "visual.layers.0.self_attn.q_proj.weight")
 
 

@@ -5,6 +5,7 @@ Source: ModelOpt 0.37 `torch/export/quant_utils.py`; vLLM 0.19.1 `quantization/m
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -16,6 +17,7 @@ from planner.memory.module_names import module_patterns
 from planner.memory.scheme import TOWERS, Rule, Rules
 from planner.model.config import RawConfig
 
+_LAYER: Final = re.compile(r"layers\.(\d+)")
 _ALGORITHMS: Final[Mapping[str, str]] = {
     "FP8": "fp8",
     "FP8_PER_CHANNEL_PER_TOKEN": "fp8_channel",
@@ -77,7 +79,9 @@ def _mixed(raw: RawConfig, skip: tuple[Rule, ...]) -> Reading:
         rules.append(Rule(weight_format("fp8_block")))
         skip = ()
     label = "modelopt " + " + ".join(stored.name for stored in by_format)
-    return Reading(label=label, rules=Rules((*skip, *rules), rules_cover_head=True))
+    named = {number.group(1) for name in layers.mapping() if (number := _LAYER.search(name))}
+    scheme = Rules((*skip, *rules), rules_cover_head=True)
+    return Reading(label=label, rules=scheme, layers_named=len(named) if rules[-1].modules else None)
 
 
 def _format(raw: RawConfig, algorithm: str) -> WeightFormat:

@@ -19,11 +19,13 @@ class Reading:
         label: for reports.
         rules: which tensors take which format.
         notes: what was assumed.
+        layers_named: layers that a list of quantised modules speaks of; None: the config has no such list.
     """
 
     label: str
     rules: Rules
     notes: tuple[str, ...] = ()
+    layers_named: int | None = None
 
 
 def skipped(raw: RawConfig, *names: str) -> tuple[Rule, ...]:
