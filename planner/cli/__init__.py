@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "explain": ("planner.cli.explain", "explain"),
     "models": ("planner.cli.models", "models"),
     "gpus": ("planner.cli.gpus", "gpus"),
+    "validate": ("planner.cli.validate", "validate"),
 }
 
 # serve takes every flag of the engine: those that size memory are its options, the others are read afterwards
