@@ -91,7 +91,7 @@ class CacheFormat:
         if isinstance(cache, LatentCache):
             return self._latent_bytes(cache)
         if isinstance(cache, CompressedCache):
-            return self._compressed_bytes(cache)
+            return cache.width * 4 if cache.dtype == "float32" else self._compressed_bytes(cache)
         raise self._cannot_store("a recurrent state")
 
     def _latent_bytes(self, cache: LatentCache) -> int:

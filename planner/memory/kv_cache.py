@@ -15,6 +15,7 @@ from planner.model.caches import (
     CacheLayer,
     CompressedCache,
     CrossCache,
+    IndexerCache,
     KeyValueCache,
     StateCache,
 )
@@ -142,7 +143,7 @@ def sequence_cost(caches: Iterable[LayerCache], length: int) -> SequenceCost:
         elif entry.cache.bounded:
             window += size
             growth += entry.sequence_bytes(length + 1) - size
-        elif isinstance(entry.cache, CompressedCache):
+        elif isinstance(entry.cache, CompressedCache | IndexerCache):
             # one vector for every compress_ratio tokens: the average growth, rounded up
             growth += -(-entry.count * entry.slot_bytes // entry.cache.compress_ratio)
         else:

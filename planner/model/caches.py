@@ -63,14 +63,17 @@ class LatentCache:
 class IndexerCache:
     """The key of a sparse-attention indexer: one vector of `index_head_dim` per token, on every GPU.
 
+    DeepSeek-V4 keeps one for every `compress_ratio` tokens.
+
     Source: DeepSeek-V3.2 report; vLLM stores it as 8-bit values with one fp32 scale per 128.
     """
 
     index_head_dim: int
+    compress_ratio: int = 1
 
     def slots(self, length: int) -> int:
-        """Token slots that a sequence of `length` tokens keeps."""
-        return length
+        """Vectors that a sequence of `length` tokens keeps."""
+        return -(-length // self.compress_ratio)
 
     @property
     def bounded(self) -> bool:
@@ -80,11 +83,16 @@ class IndexerCache:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompressedCache:
-    """DeepSeek-V4: one vector of `width` elements for every `compress_ratio` tokens, on every GPU."""
+    """DeepSeek-V4: one vector of `width` elements for every `compress_ratio` tokens, on every GPU.
+
+    `dtype` "float32" marks what a compressor keeps of the tokens that it has not compressed yet: it is stored so
+    whatever the cache format. None: in the cache format.
+    """
 
     width: int
     compress_ratio: int
     sliding_window: int | None = None
+    dtype: str | None = None
 
     def slots(self, length: int) -> int:
         """Vectors that a sequence of `length` tokens keeps."""

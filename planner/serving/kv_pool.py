@@ -197,7 +197,13 @@ def _pool_layers(
 ) -> tuple[list[PoolLayer], int]:
     """Page sizes, with the block of a hybrid model raised until an attention page covers a state (0.10+)."""
     states = [entry for entry in caches if isinstance(entry.cache, StateCache)]
-    others = [entry for entry in caches if not isinstance(entry.cache, StateCache)]
+    # what DeepSeek-V4's compressors keep in fp32 lies in pages of the caches beside it (0.24+ compressor.py)
+    others = [
+        entry
+        for entry in caches
+        if not isinstance(entry.cache, StateCache)
+        and not (isinstance(entry.cache, CompressedCache) and entry.cache.dtype is not None)
+    ]
     block_size = options.block_size
     state_page = max((entry.state_bytes for entry in states), default=0)
     if states and others:
@@ -216,7 +222,7 @@ def _pool_layers(
     for entry in others:
         kind, window = _KINDS[type(entry.cache)](entry)
         slots = block_size
-        if isinstance(entry.cache, CompressedCache):
+        if isinstance(entry.cache, CompressedCache | IndexerCache):
             slots = _ceil(block_size, entry.cache.compress_ratio)
         layers.append(PoolLayer(kind, entry.count, slots * entry.slot_bytes, block_size, window))
     for entry in states:
