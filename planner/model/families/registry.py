@@ -127,4 +127,5 @@ MODULE_OF: Final[dict[str, str]] = {
     "mimo_v2_flash": "mimo_v2",
     "dbrx": "dbrx",
     "llama4_text": "llama4",
+    "deepseek_v4": "deepseek_v4",
 }
