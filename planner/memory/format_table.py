@@ -1,4 +1,4 @@
-"""Named weight formats: the rows of `formats.csv` as `WeightFormat` values."""
+"""Named weight formats: the rows of `formats.csv`, and the ggml types, as `WeightFormat` values."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from planner.memory.formats import (
     Scaled,
     WeightFormat,
 )
+from planner.model.sources.ggml_types import ggml_types
 
 _STRUCTURES: Mapping[str, type[WeightFormat]] = {
     kind.__name__: kind for kind in (BitsPerWeight, FlatBlocks, Grouped, Microscaled, Plain, RowBlocks, Scaled)
@@ -59,6 +60,15 @@ def format_rows() -> dict[str, FormatRow]:
             version=row["version"],
             confidence=row["confidence"],
         )
+    for kind in ggml_types().values():
+        if kind.kind:
+            rows[kind.id] = FormatRow(
+                format=RowBlocks(name=kind.id, block=kind.block, block_bytes=kind.block_bytes),
+                family="ggml",
+                source=kind.source,
+                version=kind.version,
+                confidence=kind.confidence,
+            )
     return rows
 
 
