@@ -116,4 +116,5 @@ def _sparse(raw: RawConfig, count: int) -> list[bool]:
     declared = raw.integers("moe_layers")
     if declared is None:
         return [(index + 1) % step == 0 for index in range(count)]
-    return [index in declared for index in range(count)]
+    chosen = set(declared)
+    return [index in chosen for index in range(count)]

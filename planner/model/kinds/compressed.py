@@ -3,7 +3,7 @@
 q_a   [q_lora_rank, H], q_b [heads x D, q_lora_rank]; kv [D, H]
 o_a   [groups x o_lora_rank, heads x D / groups], one block for each group of heads; o_b [H, groups x o_lora_rank]
 
-A layer keeps the last `sliding_window` tokens, and, if it compresses, one vector of D for every `compress_ratio` tokens.
+A layer keeps the last `sliding_window` tokens and, if it compresses, one vector of D for `compress_ratio` tokens.
 With a ratio of 4 each vector covers two overlapping runs, so the compressor is twice as wide, and an indexer with
 compressed keys of its own chooses among the vectors.
 
