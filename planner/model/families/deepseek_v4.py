@@ -49,7 +49,8 @@ def build(raw: RawConfig) -> ModelSpec:
     streams = raw.integer("hc_mult", default=4, minimum=1, maximum=64)
     attention = _attention(raw, dims)
     moe, active = _moe(raw), raw.integer("num_experts_per_tok", default=6, minimum=1)
-    table = Tensor("ffn.gate.tid2eid", (dims.vocab_size, active), Role.ROUTER, dtype="int32", buffer=True)
+    # int32 in vLLM, of the same size as float32
+    table = Tensor("ffn.gate.tid2eid", (dims.vocab_size, active), Role.ROUTER, dtype="float32", buffer=True)
     connections = (*_connection("hc_attn", streams, hidden), *_connection("hc_ffn", streams, hidden))
 
     def layer(key: tuple[int, bool]) -> Layer:
