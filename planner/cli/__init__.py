@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "explain": ("planner.cli.explain", "explain"),
     "models": ("planner.cli.models", "models"),
     "gpus": ("planner.cli.gpus", "gpus"),
+    "formats": ("planner.cli.formats", "formats"),
     "validate": ("planner.cli.validate", "validate"),
 }
 

@@ -150,7 +150,7 @@ class Loaded:
     Args:
         checkpoint: what the file has; None: all plain.
         plain: the scheme's plain format.
-        absorbs: MLA's projections are held a second time.
+        absorbs: MLA's quantised up-projection is held a second time in 16 bit.
         float_expert_biases: the experts' biases are kept in fp32.
     """
 
@@ -176,9 +176,10 @@ class Loaded:
             return weight_format("float32")
         found = self.checkpoint.format_of(tensor) if self.checkpoint is not None else None
         stored = self.engine.stored(tensor, found) if found is not None else None
-        if self.absorbs and tensor.name.endswith("kv_b_proj.weight"):
-            kept = stored or self.plain
-            return WithCopy(name=f"{kept.name} and 16-bit copy", stored=kept)
+        if stored is not None and self.absorbs and tensor.name.endswith("kv_b_proj.weight"):
+            # W_UK and W_UV are views of a plain kv_b_proj, and dequantised copies of a quantised one
+            # (vLLM 0.19.0 mla_attention.py process_weights_after_loading)
+            return WithCopy(name=f"{stored.name} and 16-bit copy", stored=stored)
         return stored
 
 

@@ -135,7 +135,9 @@ def stage_weights(
             add_layers(spec.draft_layers, spec.hidden_size, spec.layer_prefix, len(spec.layers))
     return StageWeights(
         by_role=tuple(totals.items()),
-        rope_bytes=sum(table.numel for table in spec.rope_tables) * rope_element_bytes,
+        rope_bytes=sum(
+            table.numel * (4 if table.dtype == "float32" else rope_element_bytes) for table in spec.rope_tables
+        ),
         rounding_bytes=occupancy(made).allocated_bytes - sum(made),
         numel=numel,
         largest_layer_bytes=largest,

@@ -115,6 +115,10 @@ def model_from_config(
     Raises:
         ConfigError, UnsupportedArchitecture: as `load_model`.
     """
+    packed = values.get("_hf_quant_config")
+    if "quantization_config" not in values and isinstance(packed, dict):
+        # modelopt exports keep their quantisation in a file of its own, hf_quant_config.json
+        values = values | {"quantization_config": packed}
     raw = RawConfig(values, path="config.json" if origin == "bundled config" else name)
     spec = build_spec(raw, assume_family=assume_family)
     source = values.get("_source")

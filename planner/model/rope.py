@@ -13,10 +13,14 @@ from planner.model.config import RawConfig
 
 @dataclass(frozen=True, slots=True)
 class RopeTable:
-    """cos and sin for `positions` positions of `rotary_dim` elements: positions x rotary_dim values."""
+    """cos and sin for `positions` positions of `rotary_dim` elements: positions x rotary_dim values.
+
+    `dtype` is the storage type that the engine insists on; None: the model's.
+    """
 
     positions: int
     rotary_dim: int
+    dtype: str | None = None
 
     @property
     def numel(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 from planner.hardware.contexts import cuda_context
 from planner.hardware.gpus import unnamed_gpu
@@ -25,6 +26,8 @@ from planner.serving.engines.profile import parse_version
 from planner.serving.graphs import graph_components
 from planner.serving.storage import is_plain, quantises_inputs
 from planner.units import format_size, gib
+
+_LATENT_BACKEND_WORKSPACE: Final = (0, 10, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +86,7 @@ def stage_budget(
     """
     first, last = stage == 0, stage == stages - 1
     weights = _weights(model, resolved, scheme, parallelism, layers=layers, first=first, last=last)
-    inside = [_weight_component(resolved, scheme, weights)]
+    inside = [_weight_component(model, resolved, scheme, weights)]
     adapters = _adapters(model, resolved, parallelism, layers=layers, last=last)
     if adapters is not None and resolved.profile.runner != "v0":
         inside.append(adapters)
@@ -168,11 +171,16 @@ def _weights(
     return found
 
 
-def _weight_component(resolved: Resolved, scheme: WeightScheme, weights: StageWeights) -> Component:
+def _weight_component(model: Model, resolved: Resolved, scheme: WeightScheme, weights: StageWeights) -> Component:
     total = weights.total_bytes
     parts = " + ".join(f"{role.value} {gib(size)}" for role, size in weights.by_role)
     formula = f"{weights.numel:,} weights as {scheme.label}: {parts} + rotary tables {gib(weights.rope_bytes)}"
     formula += f" + allocator rounding {gib(weights.rounding_bytes)} GiB"
+    version = parse_version(resolved.profile.version)
+    if model.has_latent_cache and version >= _LATENT_BACKEND_WORKSPACE:
+        workspace = _measured(resolved, "latent_backend_workspace").best
+        total += workspace
+        formula += f" + MLA backend workspace {format_size(workspace)}"
     offload = resolved.asked.cpu_offload_bytes
     if offload:
         movable = total - weights.rope_bytes - weights.role_bytes(Role.EMBEDDING, Role.LM_HEAD)

@@ -19,7 +19,7 @@ from planner.model.families.decoder import (
 )
 from planner.model.families.experts import pre_norms, read_expert_counts, read_width
 from planner.model.kinds.feed_forward import Moe, MoeNames
-from planner.model.rope import RopeTable, rope_parameters
+from planner.model.rope import RopeTable, rope_parameters, rope_table
 from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Norm
 
@@ -63,7 +63,11 @@ def build(raw: RawConfig) -> ModelSpec:
         )
 
     # a config without a rope section has the class's own: YaRN from 4,096 positions by 32
-    tables = None if rope_parameters(raw) is not None else (RopeTable(4096 * 32, rotary_dim),)
+    table = RopeTable(4096 * 32, rotary_dim)
+    if rope_parameters(raw) is not None:
+        table = rope_table(raw, rotary_dim=rotary_dim, max_position_embeddings=dims.max_position_embeddings)
+    # vLLM asks for this model's table in fp32 (0.19.0 models/gpt_oss.py)
+    tables = (replace(table, dtype="float32"),)
     return assemble(
         raw,
         dims,
