@@ -128,4 +128,6 @@ MODULE_OF: Final[dict[str, str]] = {
     "dbrx": "dbrx",
     "llama4_text": "llama4",
     "deepseek_v4": "deepseek_v4",
+    "step3p5": "step3",
+    "step3p7": "step3",
 }

@@ -37,6 +37,7 @@ class Attention:
         fused: query, key and value are one matrix in the checkpoint.
         query_norm, key_norm: norms on queries and keys, named relative to the block.
         gated_query: the query projection also produces an output gate of its own size (Qwen3-Next).
+        head_gate: a matrix of its own gives one output gate for each query head (Step 3.5).
         sinks: one learned sink logit per query head (gpt-oss).
         owns_key_value: has key and value projections (False: reads another layer's, weights and all).
         value_from_key: values are the key projection's output, so there is no value projection (Gemma 4).
@@ -65,6 +66,7 @@ class Attention:
     query_norm: Norm | None = None
     key_norm: Norm | None = None
     gated_query: bool = False
+    head_gate: bool = False
     sinks: bool = False
     owns_key_value: bool = True
     value_from_key: bool = False
@@ -142,6 +144,10 @@ class Attention:
             names.output, hidden_size, self.output_input_size, role, bias=self.output_bias,
             row=whole(self.output_input_size, self.num_attention_heads), input_first=self.input_first,
         )  # fmt: skip
+        if self.head_gate:
+            found += linear(
+                "g_proj", self.num_attention_heads, hidden_size, role, column=whole(self.num_attention_heads)
+            )
         if self.sinks:
             found.append(vector("sinks", self.num_attention_heads, role, column=whole(self.num_attention_heads)))
         for norm in (self.query_norm, self.key_norm):
