@@ -79,8 +79,9 @@ class Pool:
         groups: what each block id can belong to.
         bytes_per_block: bytes that one block id takes over all tensors.
         padding_layers: layers that exist only to fill a group.
-        uniform: all layers in one group of unequal pages (or of one spec).
         block_size: tokens of the smallest block that holds tokens.
+        tokens_line: rule of the printed token count.
+        reserves_null_block: the capacity check leaves one block out.
     """
 
     groups: tuple[Group, ...]
@@ -89,6 +90,7 @@ class Pool:
     block_size: int
     options: PoolOptions
     tokens_line: str
+    reserves_null_block: bool = False
 
     def blocks_for(self, length: int) -> int:
         """Block ids that one request of `length` tokens takes, over all groups."""
@@ -170,6 +172,7 @@ def _pool(
         block_size=min(sizes, default=block_size),
         options=options,
         tokens_line=profile.tokens_line,
+        reserves_null_block=profile.reserves_null_block,
     )
 
 

@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from planner.errors import UsageError
 from planner.memory.cache_formats import CacheFormat, cache_format
 from planner.memory.component import SIDES, Side
-from planner.memory.kv_cache import LayerCache, SequenceCost, layer_caches, sequence_cost
+from planner.memory.kv_cache import LayerCache, SequenceCost, sequence_cost
 from planner.memory.quantisation import WeightScheme
-from planner.memory.sharding import Parallelism, divides, stage_layer_counts, stage_slices
-from planner.model.caches import LatentCache
+from planner.memory.sharding import Parallelism
 from planner.model.model import Model
-from planner.model.tensors import tensors
 from planner.serving import startup
-from planner.serving.budget import StageBudget, stage_budget
+from planner.serving.budget import StageBudget
 from planner.serving.deployment import Deployment, Resolved, resolve
-from planner.serving.kv_pool import Pool, PoolOptions, build_pool
+from planner.serving.kv_pool import Pool
+from planner.serving.stages import (
+    Outside,
+    outside_of,
+    parallelism_of,
+    pool_of,
+    stages_of,
+    utilization_of,
+)
 from planner.serving.startup import StartupError
 from planner.serving.storage import scheme_for
 from planner.serving.workload import Lengths, admission_point, request_lengths
 
 Verdict = Literal["fits", "tight", "does_not_fit"]
-
-_LARGEST_TENSOR_PARALLEL = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outside:
-    """What lives in the part of the card that the fraction leaves, at best estimates, in bytes."""
-
-    driver_total_bytes: int
-    context_bytes: int
-    cuda_graph_bytes: int
-    post_profile_bytes: int
-    other_bytes: int
-    free_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,10 +122,10 @@ def plan_serving(
         notes += fitted
     resolved = resolve(model, deployment)
     scheme = scheme_for(model, resolved)
-    parallelism = _parallelism(model, deployment)
+    parallelism = parallelism_of(model, deployment)
     form = cache_format(deployment.kv_cache_dtype, resolved.dtype)
-    stages = _stages(model, resolved, scheme, parallelism)
-    pools = [_pool(model, resolved, form, stage.layers) for stage in stages]
+    stages = stages_of(model, resolved, scheme, parallelism)
+    pools = [pool_of(model, resolved, form, stage.layers) for stage in stages]
     availables = {side: [_available(resolved, stage, side) for stage in stages] for side in SIDES}
     blocks = {
         side: min(pool.num_blocks(size) for (pool, _), size in zip(pools, sizes, strict=True))
@@ -153,7 +144,7 @@ def plan_serving(
         said.append("the mean is no admission limit: half the time more tokens are wanted than it says")
     admission = admission_point(points)
     asked_length = min(admission[1], resolved.max_model_len) if admission else resolved.max_model_len
-    outside, outside_free = _outside(resolved, stages[fullest])
+    outside, outside_free = outside_of(resolved, stages[fullest])
     error = _startup_error(resolved, stages[fullest], pool, availables["best"][fullest], blocks["best"], outside)
     held = {side: _requests(pool, count, asked_length) for side, count in blocks.items()}
     concurrency = deployment.concurrency
@@ -172,7 +163,7 @@ def plan_serving(
         cache_format=form,
         stages=stages,
         fullest=fullest,
-        utilization=_utilization(resolved),
+        utilization=utilization_of(resolved),
         pool=pool,
         kv_cache_bytes=max(0, availables["best"][fullest]),
         kv_cache_low_bytes=max(0, availables["high"][fullest]),
@@ -227,146 +218,9 @@ def _workload(resolved: Resolved, pool: Pool, blocks: int, points: list[tuple[st
     )
 
 
-def _utilization(resolved: Resolved) -> float:
-    """The fraction after the safety margin, to the four digits that a command line shows, rounded down."""
-    margin = resolved.asked.safety_margin_bytes
-    if not margin:
-        return resolved.gpu_memory_utilization
-    lowered = resolved.gpu_memory_utilization - margin / resolved.gpu_memory_bytes
-    if lowered <= 0:
-        raise UsageError("--safety-margin leaves nothing of the card", field="safety_margin")
-    return math.floor(lowered * 10_000) / 10_000
-
-
-def _parallelism(model: Model, deployment: Deployment) -> Parallelism:
-    parallelism = Parallelism(
-        tensor_parallel_size=deployment.tensor_parallel_size,
-        pipeline_parallel_size=deployment.pipeline_parallel_size,
-        data_parallel_size=deployment.data_parallel_size,
-        enable_expert_parallel=deployment.enable_expert_parallel,
-    )
-    key = ("divides", parallelism)
-    if key not in model.memo:
-        model.memo[key] = _refusal(model, parallelism) or ""
-    reason = model.memo[key]
-    if reason:
-        works = ", ".join(str(size) for size in tensor_parallel_sizes(model))
-        raise UsageError(
-            f"--tensor-parallel-size {deployment.tensor_parallel_size}: {reason}; sizes that work: {works}",
-            field="tensor_parallel_size",
-        )
-    return parallelism
-
-
-def _refusal(model: Model, parallelism: Parallelism) -> str | None:
-    return divides(tensors(model.spec), parallelism)
-
-
-def tensor_parallel_sizes(model: Model, *, largest: int = _LARGEST_TENSOR_PARALLEL) -> tuple[int, ...]:
-    """The tensor-parallel sizes up to `largest` that every tensor of the model divides by."""
-    key = ("tensor parallel sizes", largest)
-    found = model.memo.get(key)
-    if not isinstance(found, tuple):
-        found = tuple(
-            size for size in range(1, largest + 1) if _refusal(model, Parallelism(tensor_parallel_size=size)) is None
-        )
-        model.memo[key] = found
-    return found
-
-
-def _stages(
-    model: Model, resolved: Resolved, scheme: WeightScheme, parallelism: Parallelism
-) -> tuple[StageBudget, ...]:
-    counts = stage_layer_counts(
-        len(model.spec.layers),
-        parallelism.pipeline_parallel_size,
-        remainder_to_last=resolved.profile.remainder_to_last,
-    )
-    utilization = _utilization(resolved)
-    slices = stage_slices(counts)
-    return tuple(
-        stage_budget(
-            model,
-            resolved,
-            scheme,
-            parallelism,
-            stage=index,
-            layers=layers,
-            stages=len(slices),
-            utilization=utilization,
-        )
-        for index, layers in enumerate(slices)
-    )
-
-
-def _pool(model: Model, resolved: Resolved, form: CacheFormat, layers: slice) -> tuple[Pool, tuple[LayerCache, ...]]:
-    asked = resolved.asked
-    options = PoolOptions(
-        block_size=resolved.block_size,
-        max_model_len=resolved.max_model_len,
-        tokens_in_flight=resolved.max_num_batched_tokens * (2 if resolved.profile.windows_in_flight else 1),
-        hybrid_manager=resolved.hybrid_manager,
-        state_mode=resolved.state_mode,
-        speculative_tokens=asked.num_speculative_tokens,
-        context_parallel_size=asked.decode_context_parallel_size,
-        attention_alignment=max(16, resolved.block_size if model.has_latent_cache else 16),
-    )
-    key = ("pool", form, layers.start, layers.stop, asked.tensor_parallel_size, options, resolved.profile,
-           resolved.dtype, asked.mamba_ssm_cache_dtype)  # fmt: skip
-    found = model.memo.get(key)
-    if isinstance(found, tuple):
-        return found
-    run = model.spec.layers[layers]
-    if asked.num_speculative_tokens and layers.stop == len(model.spec.layers):
-        run += model.spec.draft_layers
-    caches = layer_caches(
-        run,
-        form,
-        tensor_parallel_size=asked.tensor_parallel_size,
-        state_dtype=resolved.dtype,
-        recurrent_dtype=asked.mamba_ssm_cache_dtype,
-        honour_model_state_dtype=resolved.profile.honours_state_dtype,
-        speculative_tokens=asked.num_speculative_tokens,
-    )
-    alignment = resolved.profile.latent_alignment_bytes
-    if alignment > 1:
-        # V0 pads each latent row (VLLM_CUDA_MEM_ALIGN_KV_CACHE): 1,152 B become 1,280
-        caches = tuple(
-            replace(entry, slot_bytes=-(-entry.slot_bytes // alignment) * alignment)
-            if isinstance(entry.cache, LatentCache)
-            else entry
-            for entry in caches
-        )
-    result = (build_pool(caches, resolved.profile, options), caches)
-    model.memo[key] = result
-    return result
-
-
 def _available(resolved: Resolved, stage: StageBudget, side: Side) -> int:
     fixed = resolved.asked.kv_cache_memory_bytes
     return stage.available(side) if fixed is None else fixed
-
-
-def _outside(resolved: Resolved, stage: StageBudget) -> tuple[Outside, dict[Side, int]]:
-    """What the fraction leaves, less what lives there; with a fixed KV size, what the whole card leaves."""
-    total = resolved.gpu_memory_bytes
-    fixed = resolved.asked.kv_cache_memory_bytes
-    left = {}
-    for side in SIDES:
-        held = stage.requested_bytes
-        if fixed is not None:
-            held = fixed + sum(component.at(side) for component in stage.inside)
-        left[side] = total - held - sum(component.at(side) for component in stage.outside)
-    best = {component.name: component.best for component in stage.outside}
-    outside = Outside(
-        driver_total_bytes=total,
-        context_bytes=best.get("context", 0),
-        cuda_graph_bytes=best.get("cuda_graphs", 0),
-        post_profile_bytes=best.get("post_profile", 0),
-        other_bytes=best.get("nccl_outside", 0) + best.get("other_processes", 0),
-        free_bytes=left["best"],
-    )
-    return outside, left
 
 
 def _startup_error(
