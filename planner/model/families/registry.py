@@ -130,4 +130,5 @@ MODULE_OF: Final[dict[str, str]] = {
     "deepseek_v4": "deepseek_v4",
     "step3p5": "step3",
     "step3p7": "step3",
+    "longcat_flash": "longcat",
 }
