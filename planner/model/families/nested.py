@@ -34,8 +34,8 @@ _READ_AS: Final[Mapping[str, str]] = {
     **{
         name: name
         for name in (
-            "llama", "mistral", "mistral4", "ministral3", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen3_5_text",
-            "qwen3_5_moe_text", "gemma", "gemma2", "gemma3_text", "gemma3n_text", "gemma4_text",
+            "llama", "mistral", "ministral3", "mistral4", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe",
+            "qwen3_5_text", "qwen3_5_moe_text", "gemma", "gemma2", "gemma3_text", "gemma3n_text", "gemma4_text",
             "gemma4_unified_text", "granite", "phi3", "glm4", "glm4_moe", "deepseek_v3", "llama4_text", "internlm2",
             "internlm3", "gpt_oss", "smollm3", "minimax_m3_vl_text", "olmo2", "cohere2", "ernie4_5",
         )
