@@ -15,6 +15,7 @@ from planner.version import __version__
 COMMANDS: Final = {
     "serve": ("planner.cli.serve", "serve"),
     "explain": ("planner.cli.explain", "explain"),
+    "compare": ("planner.cli.compare", "compare"),
     "models": ("planner.cli.models", "models"),
     "gpus": ("planner.cli.gpus", "gpus"),
     "formats": ("planner.cli.formats", "formats"),

@@ -188,7 +188,7 @@ def serve(
         quantize_lm_head=quantize_lm_head,
         kv_cache_dtype=kv_cache_dtype,
         block_size=block_size,
-        max_model_len=_token_count(max_model_len),
+        max_model_len=token_count(max_model_len),
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
         gpu_memory_utilization=gpu_memory_utilization,
@@ -236,7 +236,7 @@ def _own_options(context: typer.Context) -> list[str]:
     return [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
 
 
-def _token_count(text: str | None) -> int | None:
+def token_count(text: str | None) -> int | None:
     """--max-model-len: 8192, 8k (8 x 1000 in vLLM's human-readable form), 8K (8 x 1024), or -1 for auto-fit."""
     if text is None:
         return None

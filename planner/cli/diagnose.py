@@ -1,0 +1,90 @@
+"""`vram-planner diagnose`: which failure an out-of-memory error is, and what to do about it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from planner.errors import SourceError, UsageError
+from planner.oom.bucketing import (
+    DEFAULT_MULTIPLE,
+    DEFAULT_WASTE_PERCENT,
+    Buckets,
+    bucket_lengths,
+    parse_lengths,
+)
+from planner.oom.diagnosis import diagnose as diagnose_sources
+from planner.report.diagnosis import render_diagnosis
+from planner.report.rows import Format
+
+_MOST_LENGTHS_BYTES = 256 << 20
+
+
+def diagnose(
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE]...",
+            help="Logs, memory_summary dumps, memory snapshots or nvidia-smi output, alone or together; - is standard"
+            " input, and the default when something is piped in.",
+        ),
+    ] = None,
+    lengths: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|N,N,...",
+            help="Sequence lengths in tokens, as a file or as figures (512, 512x20): pad to what?",
+        ),
+    ] = None,
+    max_waste: Annotated[
+        float, typer.Option(metavar="PERCENT", help="The most padding, in per cent of all padded tokens.")
+    ] = DEFAULT_WASTE_PERCENT,
+    multiple: Annotated[
+        int, typer.Option(metavar="TOKENS", help="Padded lengths are multiples of this.")
+    ] = DEFAULT_MULTIPLE,
+    format: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TABLE,
+) -> None:
+    """Read an out-of-memory error and say which failure it is.
+
+    Reads whole logs with colours, prefixes and several messages; prints what each figure means, the class of failure
+    with its evidence and how sure it is, and what to do in order. It only looks: no command is run, nothing in a
+    snapshot is executed. Exit status: 0 something was recognised, 2 nothing was, or the input cannot be read.
+
+    Examples: vram-planner diagnose train.log; vram-planner diagnose oom.txt snapshot.pickle --format json;
+    vram-planner diagnose --lengths lengths.txt --max-waste 5
+    """
+    sources = files or ([] if lengths is not None or sys.stdin is None or sys.stdin.isatty() else ["-"])
+    if not sources and lengths is None:
+        raise UsageError("give a file, or - for standard input, or --lengths", field="FILE")
+    if sources.count("-") + (lengths == "-") > 1:
+        raise UsageError("standard input can be read only once; give - once", field="FILE")
+    diagnosis = diagnose_sources(*(Path(name) if name != "-" else name for name in sources)) if sources else None
+    buckets = _buckets(lengths, max_waste, multiple) if lengths is not None else None
+    typer.echo(render_diagnosis(diagnosis, format=format, buckets=buckets))
+
+
+def _buckets(lengths: str, max_waste: float, multiple: int) -> Buckets:
+    """The tiers for lengths given as a file, as standard input or as figures."""
+    return bucket_lengths(parse_lengths(_lengths_text(lengths)), max_waste_percent=max_waste, multiple=multiple)
+
+
+def _lengths_text(lengths: str) -> str:
+    if lengths == "-":
+        return _read(sys.stdin.buffer.read(_MOST_LENGTHS_BYTES + 1), "standard input")
+    path = Path(lengths)
+    try:
+        if not path.is_file():
+            return lengths
+        with path.open("rb") as stream:
+            return _read(stream.read(_MOST_LENGTHS_BYTES + 1), lengths)
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{lengths[:80]}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _read(data: bytes, name: str) -> str:
+    if len(data) > _MOST_LENGTHS_BYTES:
+        raise SourceError(f"{name}: more than 256 MiB of lengths; give a sample")
+    return data.decode("utf-8", "replace")

@@ -1,0 +1,137 @@
+"""Cells of a comparison as rows: streamed, sorted, filtered, and the Pareto set marked."""
+
+from __future__ import annotations
+
+import csv
+import heapq
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+
+from planner.errors import UsageError
+from planner.report.rows import Column, Format, render_rows
+from planner.serving.grid import Cell
+from planner.units import gib
+
+FIELDS = (
+    "model", "gpu", "tensor_parallel_size", "quantization", "kv_cache_dtype", "max_model_len", "weights_bytes",
+    "bytes_per_token", "kv_cache_bytes", "tokens", "concurrency", "verdict", "reason",
+)  # fmt: skip
+
+# --sort names: the field, and whether more is better
+SORTS: Mapping[str, tuple[str, bool]] = {
+    "weights": ("weights_bytes", False),
+    "kv-per-token": ("bytes_per_token", False),
+    "free": ("kv_cache_bytes", True),
+    "tokens": ("tokens", True),
+    "concurrency": ("concurrency", True),
+    "context": ("max_model_len", True),
+}
+# Sorting and the Pareto set hold every row they compare; beyond this, only the best rows are kept.
+MOST_SORTED = 10_000
+_PEOPLE_ROWS = 200
+
+
+def as_row(cell: Cell) -> dict[str, object]:
+    """The cell as a row of plain values."""
+    return {name: getattr(cell, name) for name in FIELDS}
+
+
+def fitting(cells: Iterable[Cell]) -> Iterator[Cell]:
+    """Only the cells that fit, at least tightly."""
+    return (cell for cell in cells if cell.verdict in ("fits", "tight"))
+
+
+def ordered(cells: Iterable[Cell], sort: str, limit: int | None) -> list[Cell]:
+    """The best cells by one field, at most `limit` (default MOST_SORTED) of them, in memory bounded by that.
+
+    Raises:
+        UsageError: an unknown field.
+    """
+    if sort not in SORTS:
+        raise UsageError(f"--sort is {sort[:40]!r}; expected one of {', '.join(SORTS)}", field="sort")
+    field, more = SORTS[sort]
+    count = min(limit or MOST_SORTED, MOST_SORTED)
+    pick = heapq.nlargest if more else heapq.nsmallest
+    return pick(count, cells, key=lambda cell: getattr(cell, field))
+
+
+def pareto(cells: list[Cell]) -> set[int]:
+    """Indices of the cells that no other beats in both memory (weights, fewer is better) and concurrency, among those
+    of the same model, card and context that fit."""
+    best: set[int] = set()
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for index, cell in enumerate(cells):
+        if cell.verdict in ("fits", "tight"):
+            groups.setdefault((cell.model, cell.gpu, cell.max_model_len), []).append(index)
+    for members in groups.values():
+        most = -1
+        by_memory = sorted(
+            members,
+            key=lambda i: (cells[i].weights_bytes * cells[i].tensor_parallel_size, -cells[i].concurrency),
+        )
+        for index in by_memory:
+            if cells[index].concurrency > most:
+                most = cells[index].concurrency
+                best.add(index)
+    return best
+
+
+def render_comparison(cells: list[Cell], *, format: Format, query: Mapping[str, object]) -> str:
+    """A list of cells, the Pareto set marked with * (table, Markdown) or "pareto": true (JSON, CSV)."""
+    marked = pareto(cells)
+    rows = [as_row(cell) | {"pareto": index in marked} for index, cell in enumerate(cells)]
+    shown = rows if format in (Format.JSON, Format.CSV) else rows[:_PEOPLE_ROWS]
+    text = render_rows(shown, columns=_COLUMNS, format=format, query=query)
+    if len(shown) < len(rows):
+        text += f"\n({len(rows) - len(shown):,} more rows: --format csv or json has all)"
+    return text
+
+
+def stream(cells: Iterable[Cell], *, format: Format, query: Mapping[str, object]) -> Iterator[str]:
+    """Pieces of text, a row at a time and in memory that does not grow, for grids too large to hold."""
+    if format is Format.JSON:
+        yield json.dumps({"schema": 1, "query": dict(query)})[:-1] + ', "rows": [\n'
+        first = True
+        for cell in cells:
+            yield ("" if first else ",\n") + json.dumps(as_row(cell))
+            first = False
+        yield "\n]}\n"
+        return
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(FIELDS)
+    iterator = iter(cells)
+    while chunk := list(islice(iterator, 1000)):
+        writer.writerows([[getattr(cell, name) for name in FIELDS] for cell in chunk])
+        yield buffer.getvalue()
+        buffer.seek(0)
+        buffer.truncate()
+    yield buffer.getvalue()
+
+
+def _gib(value: object) -> str:
+    return gib(value) if isinstance(value, int) else "-"
+
+
+def _mark(value: object) -> str:
+    return "*" if value else ""
+
+
+_COLUMNS = (
+    Column(field="pareto", heading="", text=_mark),
+    Column(field="model", heading="model"),
+    Column(field="gpu", heading="gpu"),
+    Column(field="tensor_parallel_size", heading="tp", right=True),
+    Column(field="quantization", heading="weights as"),
+    Column(field="kv_cache_dtype", heading="cache as"),
+    Column(field="max_model_len", heading="context", right=True),
+    Column(field="weights_bytes", heading="weights GiB", right=True, text=_gib),
+    Column(field="bytes_per_token", heading="KV B/token", right=True),
+    Column(field="kv_cache_bytes", heading="KV GiB", right=True, text=_gib),
+    Column(field="tokens", heading="tokens", right=True),
+    Column(field="concurrency", heading="at once", right=True),
+    Column(field="verdict", heading="verdict"),
+    Column(field="reason", heading="reason"),
+)
