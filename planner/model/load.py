@@ -14,6 +14,7 @@ from planner.model.config import RawConfig
 from planner.model.families import build_spec
 from planner.model.model import Model
 from planner.model.sources.json_file import read_json_object
+from planner.model.sources.stored import StoredTensor
 
 _HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.\-]*/[\w.\-]+")
 _LONGEST_NAME: Final = 300
@@ -108,6 +109,7 @@ def model_from_config(
     origin: str,
     assume_family: str | None = None,
     stored_bytes: int | None = None,
+    stored: tuple[StoredTensor, ...] = (),
     notes: tuple[str, ...] = (),
 ) -> Model:
     """A model from a parsed config.json.
@@ -123,7 +125,15 @@ def model_from_config(
     spec = build_spec(raw, assume_family=assume_family)
     source = values.get("_source")
     confidence = source.get("confidence", "") if isinstance(source, dict) else ""
-    return Model(id=name, spec=spec, origin=origin, confidence=str(confidence), stored_bytes=stored_bytes, notes=notes)
+    return Model(
+        id=name,
+        spec=spec,
+        origin=origin,
+        confidence=str(confidence),
+        stored_bytes=stored_bytes,
+        stored=stored,
+        notes=notes,
+    )
 
 
 def _from_hub(repo_id: str, revision: str | None, assume_family: str | None) -> Model:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from planner.model.caches import CacheLayer, CompressedCache, IndexerCache, KeyValueCache, LatentCache, StateCache
+from planner.model.sources.stored import StoredTensor
 from planner.model.spec import ModelSpec
 from planner.model.tensors import active_parameters, parameters
 
@@ -21,6 +22,7 @@ class Model:
         origin: where the config came from, in a few words.
         confidence: how sure a bundled config's facts are ("verbatim", "reconstructed-exact", ...); "" otherwise.
         stored_bytes: weight bytes of the files it was read from, when they were.
+        stored: every tensor of those files, when their headers were read.
         notes: what reading it brought up.
         memo: results that depend on the model and a few inputs, kept by the modules that compute them.
     """
@@ -30,6 +32,7 @@ class Model:
     origin: str
     confidence: str = ""
     stored_bytes: int | None = None
+    stored: tuple[StoredTensor, ...] = field(default=(), repr=False)
     notes: tuple[str, ...] = ()
     memo: dict[Hashable, object] = field(default_factory=dict, repr=False)
 

@@ -89,10 +89,7 @@ def read_index(path: Path) -> StoredWeights:
     if missing:
         raise SourceError(f"{folder}: {len(missing)} of {len(shards)} shards are missing: {_list(missing)}")
     tensors = tuple(
-        tensor
-        for shard, file in present.items()
-        if file is not None
-        for tensor in read_safetensors(file, file=shard)
+        tensor for shard, file in present.items() if file is not None for tensor in read_safetensors(file, file=shard)
     )
     _no_name_twice(tensors, str(path))
     found = {tensor.name for tensor in tensors}

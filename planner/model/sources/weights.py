@@ -1,0 +1,185 @@
+"""A model from its files: a folder with config.json and safetensors, one such file or index, or a GGUF file.
+
+Headers only: no tensor data is read. What the header says is held against what the config says, and a
+disagreement becomes a note.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+from typing import Final
+
+from planner.errors import SourceError
+from planner.model.load import model_from_config
+from planner.model.model import Model
+from planner.model.sources.folder import StoredWeights, read_folder, read_index
+from planner.model.sources.gguf_config import config_from_gguf
+from planner.model.sources.gguf_split import read_gguf_parts
+from planner.model.sources.json_file import read_json_object
+from planner.model.sources.open_file import explain
+from planner.model.sources.safetensors import read_safetensors
+from planner.model.sources.stored import StoredTensor, total_bytes
+from planner.model.tensors import draft_tensors, tensors
+
+_CONFIG: Final = "config.json"
+# Quantisers that keep their description beside the config (NVIDIA ModelOpt; AutoGPTQ before it moved).
+_BESIDE: Final = ("hf_quant_config.json", "quantize_config.json")
+# What checkpoints keep that no model counts as a weight: tables, masks, and what is already counted elsewhere.
+_BUFFERS: Final = (
+    "rotary_emb.inv_freq", "masked_bias", "position_ids", ".attn.bias", ".attention.bias", "correction_bias",
+    "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight", "exp_probs_b.bias",
+)  # fmt: skip
+_PACKED: Final = frozenset({"U8", "I8", "I32", "U32", "F4", "F8_E4M3", "F8_E5M2", "F8_E8M0"})
+
+
+def load_from_files(path: Path, *, assume_family: str | None = None) -> Model:
+    """The model that a folder or file holds, with the exact bytes of its tensors.
+
+    Args:
+        path: a folder, a .safetensors file, a .safetensors.index.json or a .gguf file.
+        assume_family: read the config as this model_type.
+
+    Raises:
+        SourceError: the file is not what its name says, is damaged, or lacks its siblings.
+        ConfigError, UnsupportedArchitecture: as `model_from_config`.
+    """
+    path = Path(path)
+    if path.name.endswith(".gguf") and not path.is_dir():
+        return _from_gguf(path, assume_family)
+    if path.is_dir():
+        return _from_folder(path, assume_family)
+    if path.name.endswith(".safetensors"):
+        found = read_safetensors(path)
+        weights = StoredWeights(tensors=found, total_bytes=total_bytes(found), files=(path.name,))
+    elif path.name.endswith(".index.json"):
+        weights = read_index(path)
+    else:
+        raise SourceError(
+            f"{path}: is neither a folder nor a config.json, .safetensors, .safetensors.index.json or .gguf file"
+        )
+    return _with_config(path.parent, str(path), weights, assume_family)
+
+
+def _from_folder(folder: Path, assume_family: str | None) -> Model:
+    ggufs = _gguf_models(folder)
+    if not _exists(folder / _CONFIG) and ggufs:
+        if len(ggufs) > 1:
+            names = ", ".join(file.name for file in ggufs[:5])
+            raise SourceError(f"{folder}: holds several GGUF models; pass one of them: {names}")
+        return _from_gguf(ggufs[0], assume_family)
+    if not _exists(folder / _CONFIG):
+        raise SourceError(f"{folder}: has no config.json; pass a model's folder, its config.json or a .gguf file")
+    return _with_config(folder, str(folder), read_folder(folder), assume_family)
+
+
+def _gguf_models(folder: Path) -> list[Path]:
+    """The .gguf files of a folder, of split ones the first part, image projectors left out."""
+    try:
+        found = sorted(file for file in folder.iterdir() if file.name.endswith(".gguf"))
+    except OSError as error:
+        raise SourceError(f"{folder}: {explain(error)}") from None
+    return [
+        file
+        for file in found
+        if not file.name.startswith("mmproj") and ("-of-" not in file.name or "-00001-of-" in file.name)
+    ]
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
+def _with_config(folder: Path, name: str, weights: StoredWeights | None, assume_family: str | None) -> Model:
+    """The model of the folder's config.json with these weights."""
+    config = folder / _CONFIG
+    if not _exists(config):
+        raise SourceError(
+            f"{name}: there is no config.json beside it, and a header alone does not say what model it is"
+        )
+    values = read_json_object(config)
+    for beside in _BESIDE:
+        if values.get("quantization_config") is None and _exists(folder / beside):
+            values["quantization_config"] = _quantisation(read_json_object(folder / beside))
+    if weights is None:
+        return model_from_config(values, name=name, origin="config.json of a folder", assume_family=assume_family)
+    model = model_from_config(
+        values,
+        name=name,
+        origin="config.json and file headers",
+        assume_family=assume_family,
+        stored_bytes=weights.total_bytes,
+        stored=weights.tensors,
+        notes=weights.notes,
+    )
+    model.notes += disagreements(model)
+    return model
+
+
+def _quantisation(values: dict[str, object]) -> dict[str, object]:
+    """A quantiser's own file as the config's quantization_config."""
+    inner = values.get("quantization")
+    producer = values.get("producer")
+    if isinstance(inner, dict) and isinstance(producer, dict):
+        return {"quant_method": str(producer.get("name", "modelopt")), **inner}
+    return {"quant_method": "gptq", **values}
+
+
+def _from_gguf(path: Path, assume_family: str | None) -> Model:
+    header = read_gguf_parts(path)
+    config = config_from_gguf(header, origin=str(path))
+    model = model_from_config(
+        config,
+        name=str(path),
+        origin="GGUF metadata and tensor list",
+        assume_family=assume_family,
+        stored_bytes=total_bytes(header.tensors),
+        stored=header.tensors,
+    )
+    model.notes += disagreements(model)
+    return model
+
+
+def disagreements(model: Model) -> tuple[str, ...]:
+    """Where the tensors of the files are not those that the config makes: a note for each kind.
+
+    Shapes are compared tensor by tensor where the names agree. The number of elements is compared as a whole where
+    nothing is packed; draft layers, a tied head stored twice and buffers are no disagreement.
+    """
+    if not model.stored:
+        return ()
+    made = {tensor.name: tensor.shape for tensor in tensors(model.spec)}
+    notes = []
+    odd = [tensor for tensor in model.stored if _differs(tensor, made.get(tensor.name))]
+    if odd:
+        first = odd[0]
+        notes.append(
+            f"config and header disagree on {len(odd)} tensors, first {first.name[:80]}: {_shape(made[first.name])} by"
+            f" the config, {_shape(first.shape)} in {first.file}; bytes are the file's"
+        )
+    counted = [tensor for tensor in model.stored if not tensor.name.endswith(_BUFFERS)]
+    if not odd and not any(tensor.dtype in _PACKED for tensor in counted):
+        held = sum(tensor.numel for tensor in counted)
+        drafts = sum(tensor.numel for tensor in draft_tensors(model.spec))
+        head = model.spec.vocab_size * model.spec.hidden_size if model.spec.tie_word_embeddings else 0
+        expected = {model.parameters + more for more in (0, drafts, head, drafts + head)}
+        if held not in expected:
+            notes.append(
+                f"config and header disagree: {model.parameters:,} weights in {len(made):,} tensors by the config,"
+                f" {held:,} in {len(counted):,} by the file; bytes are the file's"
+            )
+    return tuple(notes)
+
+
+def _differs(tensor: StoredTensor, shape: tuple[int, ...] | None) -> bool:
+    """Another shape than the config's, not counting packed arrays and dimensions of one element."""
+    if shape is None or tensor.shape == shape or tensor.dtype in _PACKED:
+        return False
+    return prod(tensor.shape) != prod(shape) or [s for s in tensor.shape if s != 1] != [s for s in shape if s != 1]
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape)) or "one element"
