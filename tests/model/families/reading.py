@@ -67,10 +67,6 @@ def cache_bytes(spec: ModelSpec, length: int, *, plain_state: bool = False) -> i
                 total += cache.slots(length) * (cache.index_head_dim + -(-cache.index_head_dim // 128) * 4)
             elif isinstance(cache, CompressedCache):
                 total += cache.slots(length) * cache.width * _BYTES[cache.dtype]
-            elif isinstance(cache, IndexerCache):
-                total += cache.slots(length) * cache.index_head_dim * 2
-            elif isinstance(cache, CompressedCache):
-                total += cache.slots(length) * cache.width * _BYTES[cache.dtype]
             elif isinstance(cache, StateCache):
                 for state in cache.states:
                     wanted = state.dtype if state.kind == "fixed" or not plain_state else None

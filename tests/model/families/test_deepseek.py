@@ -6,8 +6,18 @@ import pytest
 
 from planner.errors import ConfigError, UnsupportedArchitecture
 from planner.model.caches import IndexerCache, LatentCache
+from planner.model.config import RawConfig
+from planner.model.families import build_spec
 from planner.model.tensors import active_parameters, parameters
-from tests.model.families.reading import buffers, cache_bytes, draft_parameters, expert_layers, shares, spec_of
+from tests.model.families.reading import (
+    buffers,
+    cache_bytes,
+    config_of,
+    draft_parameters,
+    expert_layers,
+    shares,
+    spec_of,
+)
 
 V2_LITE, V2 = "deepseek-ai/DeepSeek-V2-Lite", "deepseek-ai/DeepSeek-V2"
 V3, V32 = "deepseek-ai/DeepSeek-V3", "deepseek-ai/DeepSeek-V3.2"
@@ -29,15 +39,16 @@ def test_an_indexer_adds_one_key_a_token() -> None:
         LatentCache(kv_lora_rank=512, qk_rope_head_dim=64),
         IndexerCache(index_head_dim=128),
     )
-    assert cache_bytes(spec, 8_192) == 61 * (576 + 128) * 2 * 8_192 == 703_594_496
-    assert cache_bytes(spec, 131_072) == 61 * (576 + 128) * 2 * 131_072 == 11_257_511_936
+    # 128 bytes and one fp32 scale
+    assert cache_bytes(spec, 8_192) == 61 * (576 * 2 + 132) * 8_192 == 641_630_208
+    assert cache_bytes(spec, 131_072) == 61 * (576 * 2 + 132) * 131_072 == 10_266_083_328
 
 
 def test_glm_52_shares_the_choice_of_an_earlier_indexer() -> None:
     spec = spec_of(GLM_52)
     choosing = [index for index, layer in enumerate(spec.layers) if len(layer.caches()) == 2]
     assert choosing == [0, 1, 2, *range(6, 78, 4)]
-    assert cache_bytes(spec, 131_072) == (78 * 576 + 21 * 128) * 2 * 131_072 == 12_482_248_704
+    assert cache_bytes(spec, 131_072) == (78 * 576 * 2 + 21 * 132) * 131_072 == 12_140_937_216
     # the same pattern from index_topk_freq 4 and index_skip_topk_offset 3, and from letters
     assert spec_of(GLM_52, indexer_types=None).layers == spec.layers
     letters = "".join("F" if index in choosing else "S" for index in range(78))
@@ -101,7 +112,7 @@ def test_the_draft_layer_of_deepseek_v3() -> None:
     spec = spec_of(V3)
     (draft,) = spec.draft_layers
     # an expert layer, [H, 2H], and norms of the embedding, of the hidden state and before the head
-    assert draft_parameters(spec) == 11_507_288_064 + 2 * 7168**2 + 3 * 7168 == 11_610_067_968
+    assert draft_parameters(spec) == 11_507_286_016 + 2 * 7168**2 + 3 * 7168 == 11_610_067_968
     assert draft.caches() == spec.layers[0].caches()
     assert spec_of(V3, num_nextn_predict_layers=0).draft_layers == ()
     assert spec_of("moonshotai/Kimi-K2-Instruct").draft_layers == ()
@@ -152,9 +163,5 @@ def test_refusals_name_the_field(model: str, changes: dict[str, object], error: 
 
 
 def test_an_indexer_needs_compressed_queries() -> None:
-    from planner.model.config import RawConfig
-    from planner.model.families import build_spec
-    from tests.model.families.reading import config_of
-
     with pytest.raises(ConfigError, match="q_lora_rank is null"):
         build_spec(RawConfig({**config_of(V32), "q_lora_rank": None}))
