@@ -138,12 +138,13 @@ def model_from_config(
 
 def _from_hub(repo_id: str, revision: str | None, assume_family: str | None) -> Model:
     from planner.model.sources.hub import fetch_config
+    from planner.model.sources.weights import model_of_repository
 
     try:
         values = fetch_config(repo_id, revision=revision)
     except SourceError as error:
         raise SourceError(f"{error}{_nearest(repo_id)}") from None
-    return model_from_config(dict(values), name=repo_id, origin="Hub", assume_family=assume_family)
+    return model_of_repository(repo_id, dict(values), revision=revision, assume_family=assume_family)
 
 
 def _nearest(name: str) -> str:

@@ -104,16 +104,49 @@ def _with_config(folder: Path, name: str, weights: StoredWeights | None, assume_
     for beside in _BESIDE:
         if values.get("quantization_config") is None and _exists(folder / beside):
             values["quantization_config"] = _quantisation(read_json_object(folder / beside))
+    origin = "config.json and file headers" if weights else "config.json of a folder"
+    return _joined(values, weights, name=name, origin=origin, assume_family=assume_family)
+
+
+def model_of_repository(
+    repo_id: str, values: dict[str, object], *, revision: str | None = None, assume_family: str | None = None
+) -> Model:
+    """The model of a Hub repository's config, with the bytes that its headers state.
+
+    A repository whose headers cannot be had (no safetensors, no answer, no permission) is planned by its config, with
+    a note.
+
+    Args:
+        values: its config.json.
+
+    Raises:
+        ConfigError, UnsupportedArchitecture: as `model_from_config`.
+    """
+    from planner.model.sources.hub import fetch_weights
+
+    plain = model_from_config(dict(values), name=repo_id, origin="Hub", assume_family=assume_family)
+    try:
+        weights = fetch_weights(repo_id, revision=revision)
+    except SourceError as error:
+        plain.notes += (f"weights are the config's, since the headers of the files could not be read: {error}",)
+        return plain
     if weights is None:
-        return model_from_config(values, name=name, origin="config.json of a folder", assume_family=assume_family)
+        return plain
+    return _joined(values, weights, name=repo_id, origin="Hub", assume_family=assume_family)
+
+
+def _joined(
+    values: dict[str, object], weights: StoredWeights | None, *, name: str, origin: str, assume_family: str | None
+) -> Model:
+    """The model of a config, with what its files store."""
     model = model_from_config(
         values,
         name=name,
-        origin="config.json and file headers",
+        origin=origin,
         assume_family=assume_family,
-        stored_bytes=weights.total_bytes,
-        stored=weights.tensors,
-        notes=weights.notes,
+        stored_bytes=weights.total_bytes if weights else None,
+        stored=weights.tensors if weights else (),
+        notes=weights.notes if weights else (),
     )
     model.notes += disagreements(model)
     return model
@@ -131,16 +164,9 @@ def _quantisation(values: dict[str, object]) -> dict[str, object]:
 def _from_gguf(path: Path, assume_family: str | None) -> Model:
     header = read_gguf_parts(path)
     config = config_from_gguf(header, origin=str(path))
-    model = model_from_config(
-        config,
-        name=str(path),
-        origin="GGUF metadata and tensor list",
-        assume_family=assume_family,
-        stored_bytes=total_bytes(header.tensors),
-        stored=header.tensors,
-    )
-    model.notes += disagreements(model)
-    return model
+    weights = StoredWeights(tensors=header.tensors, total_bytes=total_bytes(header.tensors), files=(path.name,))
+    origin = "GGUF metadata and tensor list"
+    return _joined(config, weights, name=str(path), origin=origin, assume_family=assume_family)
 
 
 def disagreements(model: Model) -> tuple[str, ...]:
