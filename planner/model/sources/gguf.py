@@ -33,6 +33,10 @@ MOST_TENSORS: Final = 1_000_000
 MOST_STRINGS: Final = 8_000_000
 LONGEST_KEPT_STRING: Final = 1 << 16
 LONGEST_KEPT_ARRAY: Final = 4096
+# Names, strings and arrays together, as Python keeps them: 10,000 tensors with names of 40 characters take 1.6 MB.
+MOST_KEPT_BYTES: Final = 256 << 20
+_CHARACTER_BYTES: Final = 4
+_NUMBER_BYTES: Final = 40
 _LONGEST_NAME: Final = 1 << 16
 _DEEPEST: Final = 4
 _MOST_DIMENSIONS: Final = 4
@@ -95,6 +99,7 @@ class _Reader:
     at: int = 4
     order: str = "<"
     strings: int = 0
+    kept_bytes: int = 0
     metadata: dict[str, Value] = field(default_factory=dict)
 
     def header(self) -> GgufHeader:
@@ -131,6 +136,16 @@ class _Reader:
         self.at += count
         return place
 
+    def keep(self, size: int) -> None:
+        """Counts what the result will hold.
+
+        Raises:
+            SourceError: more than any model's metadata and names.
+        """
+        self.kept_bytes += size
+        if self.kept_bytes > MOST_KEPT_BYTES:
+            raise SourceError(f"{self.origin}: its metadata and names take more than {MOST_KEPT_BYTES >> 20} MiB")
+
     def number(self, code: str) -> int:
         width = struct.calcsize(code)
         (value,) = struct.unpack_from(self.order + code, self.data, self.take(width))
@@ -141,6 +156,7 @@ class _Reader:
         length = self.number("Q")
         if length > _LONGEST_NAME or length > self.left:
             raise SourceError(f"{self.origin}: {what} claims {length:,} bytes")
+        self.keep(length * _CHARACTER_BYTES)
         place = self.take(length)
         return self.data[place : place + length].decode("utf-8", errors="replace")
 
@@ -157,6 +173,7 @@ class _Reader:
                 raise SourceError(f"{where} claims a string of {length:,} bytes")
             place = self.take(length)
             kept = min(length, LONGEST_KEPT_STRING)
+            self.keep(kept * _CHARACTER_BYTES)
             return self.data[place : place + kept].decode("utf-8", errors="replace")
         if kind == _ARRAY:
             return self.array(where, key, depth + 1)
@@ -172,7 +189,10 @@ class _Reader:
             if length > self.left // width:
                 raise SourceError(f"{where} claims {length:,} elements, which the file cannot hold")
             place = self.take(length * width)
-            return struct.unpack_from(code, self.data, place) if length <= LONGEST_KEPT_ARRAY else SkippedArray(length)
+            if length > LONGEST_KEPT_ARRAY or depth > 1:
+                return SkippedArray(length)
+            self.keep(length * _NUMBER_BYTES)
+            return struct.unpack_from(code, self.data, place)
         if kind not in (_STRING, _ARRAY):
             raise SourceError(f"{where} is an array of the unknown type {kind}")
         if length > self.left // (8 if kind == _STRING else 12):

@@ -13,8 +13,9 @@ LARGEST_CONFIG_BYTES: Final = 16 << 20
 DEEPEST: Final = 64
 # 64-bit integers have 19 digits; longer ones are no size and cost quadratic time to parse.
 LONGEST_INTEGER: Final = 20
-# A string as a whole (unterminated ones run to the end), or one bracket.
-_STRING_OR_BRACKET: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
+# A string without escapes as a whole (unterminated ones run to the end), or one bracket. No repeated group: the regex
+# engine keeps some 100 bytes for every turn of one, which makes gigabytes of a string of nothing but escapes.
+_STRING_OR_BRACKET: Final = re.compile(r'"[^"]*"?|[\[\]{}]')
 
 
 def read_json_object(path: Path, *, max_bytes: int = LARGEST_CONFIG_BYTES) -> dict[str, object]:
@@ -71,7 +72,9 @@ def parse_json_object(text: bytes, *, origin: str, unique_keys: bool = False) ->
 def _depth(text: str) -> int:
     """The deepest nesting of brackets outside strings, without recursion."""
     deepest = depth = 0
-    for token in _STRING_OR_BRACKET.finditer(text):
+    # Only backslashes and quotes can hide where a string ends. Outside strings JSON has no backslashes.
+    plain = text.replace("\\\\", "").replace('\\"', "")
+    for token in _STRING_OR_BRACKET.finditer(plain):
         character = token[0]
         if character in "[{":
             depth += 1
