@@ -129,7 +129,7 @@ def test_a_file_without_permission(tmp_path: Path) -> None:
     "text", [b'{"a": "' + b'\\"' * 1_500_000, b'{"' + b"\\\\" * 1_500_000 + b'":1}', b'{"a": "' + b"\\u1234" * 500_000]
 )
 def test_memory_stays_near_the_size_of_the_text(text: bytes) -> None:
-    """3 MB of escapes took 63 to 191 MB when a regular expression with a repeated group looked for the end of strings."""
+    """3 MB of escapes took 63 to 191 MB when a repeated group of a regular expression looked for the end of strings."""
     tracemalloc.start()
     try:
         parse_json_object(text, origin="t")
