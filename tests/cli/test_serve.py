@@ -157,7 +157,7 @@ def test_a_folder_and_a_file_are_models(serve, tmp_path: Path) -> None:  # type:
         ((LLAMA, "--gpu", "H100", "-tp", "3"), "sizes that work: 1, 2, 4, 8, 16, 32"),
         ((LLAMA, "--gpu", "H100", "-tp", "0"), "--tensor-parallel-size"),
         ((LLAMA, "--gpu", "H100", "-pp", "33"), "more than the model's 32 layers"),
-        ((LLAMA, "--gpu", "a100"), "A100"),
+        ((LLAMA, "--gpu", "a100"), "'a100 40gb' (39.49 GiB), 'a100 80gb'"),
         ((LLAMA, "--gpu", "GTX 9999"), "GTX 9999"),
         ((LLAMA, "--gpu-memory", "much"), "--gpu-memory"),
         ((LLAMA, "--gpu-memory", "0GiB"), "--gpu-memory"),
@@ -173,7 +173,7 @@ def test_a_folder_and_a_file_are_models(serve, tmp_path: Path) -> None:  # type:
         ((LLAMA, "--gpu", "H100", "--limit-mm-per-prompt", "{{"), "--limit-mm-per-prompt"),
         ((LLAMA, "--gpu", "H100", "--concurrency", "-1"), "--concurrency"),
         (("meta-llama/Llama-3.1-8B-Instrukt", "--gpu", "H100"), LLAMA),
-        (("someone/Qwen2.5-7B-Instruct-GPTQ-Int4", "--gpu", "H100"), "Qwen/Qwen2.5-7B-Instruct with --quantization gptq"),
+        (("someone/Qwen2.5-7B-Instruct-GPTQ-Int4", "--gpu", "H100"), "Qwen2.5-7B-Instruct with --quantization gptq"),
         (("", "--gpu", "H100"), "MODEL"),
     ],
 )  # fmt: skip

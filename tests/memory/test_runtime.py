@@ -66,11 +66,17 @@ def test_double_quantisation_is_undone_since_0_9_2(llama: ModelSpec) -> None:
 
 
 def test_absorbed_copies() -> None:
-    loaded = runtime_scheme(plain_scheme("bfloat16"))
     kv_b = Tensor("model.layers.0.self_attn.kv_b_proj.weight", (128 * 256, 512), Role.ATTENTION, linear=True)
-    # 128 heads x (128 + 128) x 512 x 2 B, twice
-    assert loaded.format_of(kv_b).bytes(kv_b.shape) == 2 * 33_554_432
-    assert runtime_scheme(plain_scheme("bfloat16"), engine="llama.cpp").format_of(kv_b).bytes(kv_b.shape) == 33_554_432
+    # 128 heads x (128 + 128) x 512 x 2 B; W_UK and W_UV are views of it
+    plain = plain_scheme("bfloat16")
+    assert runtime_scheme(plain).format_of(kv_b).bytes(kv_b.shape) == 33_554_432
+    # stored as fp8 with a scale for each 128 x 128, and dequantised to 16 bit beside it
+    values = {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
+    spec = replace(load_model("deepseek-ai/DeepSeek-V3").spec, quantization_config=values)
+    stored = 16_777_216 + (32_768 // 128) * (512 // 128) * 4
+    assert runtime_scheme(scheme_from_config(spec)).format_of(kv_b).bytes(kv_b.shape) == stored + 33_554_432
+    # another engine keeps only what the file has
+    assert runtime_scheme(plain, engine="llama.cpp").format_of(kv_b).bytes(kv_b.shape) == 33_554_432
 
 
 def test_gpt_oss_checkpoint(gpt_oss: ModelSpec) -> None:

@@ -32,7 +32,15 @@ NOT_IN_TRANSFORMERS = {
     "phi3_v": "remote code only",
 }
 # Published totals that count more than the class has parameters: name -> (elements, what they are).
-PUBLISHED_EXTRA = {"moonshotai/Kimi-K3": (92 * 896, "score corrections of 92 MoE layers x 896 experts, buffers in the class")}
+PUBLISHED_EXTRA = {"moonshotai/Kimi-K3": (92 * 896, "score corrections of 92 MoE layers x 896 experts, buffers")}
+
+
+# Where our inventory rightly differs: model_type -> (shapes we do not have, shapes we have instead).
+DIFFERENT = {
+    # the bundled file states vocab_size 128,896, which the published total confirms, outside text_config; the class
+    # reads it inside and falls back to its default of 128,815
+    "step3p7": (Counter({(128_815, 4_096): 2}), Counter({(128_896, 4_096): 2})),
+}
 
 
 @cache
@@ -56,7 +64,8 @@ def test_tensors_equal_the_reference(path: Path) -> None:
         assert class_name is not None
         expected = parameter_shapes(meta_model(values, class_name))
         ours = Counter(tensor.shape for tensor in tensors(spec))
-        assert ours == expected
+        lacking, instead = DIFFERENT.get(str(values["model_type"]), (Counter(), Counter()))
+        assert ours == expected - lacking + instead
         return
     counted, published = totals()[name]
     reference = counted or published
