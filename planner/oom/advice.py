@@ -89,7 +89,9 @@ def _applicable(message: Message, name: str) -> str:
         if context.get("phase") in _TRAINING_PHASES:
             return "levers_train"
         serving = context.get("phase") in _SERVING_PHASES or message.program in _SERVERS
-        return "levers_serve" if serving or context.get("engine") in _SERVERS else "levers_train"
+        if serving or context.get("engine") in _SERVERS:
+            return "levers_serve"
+        return "levers_train" if context.get("engine") == "deepspeed" else "levers_either"
     if name == "expandable_segments":
         on = "expandable_segments:True" in context.get("alloc_conf", "")
         unfit = (
@@ -98,10 +100,9 @@ def _applicable(message: Message, name: str) -> str:
         return "" if on or unfit or not message.program.startswith(("pytorch", "memory ")) else name
     if name == "upgrade_torch" and not message.program.startswith(("pytorch", "memory ")):
         return ""
-    if name in ("look_at_allocator", "look_at_snapshot", "restart_routine") and not message.program.startswith(
-        ("pytorch", "memory ")
-    ):
-        return ""
+    if name in ("look_at_allocator", "look_at_snapshot", "restart_routine"):
+        known = name.startswith("look") and message.program == "memory snapshot" and "tried_bytes" in message.figures
+        return "" if known or not message.program.startswith(("pytorch", "memory ")) else name
     if name == "unload_references" and not message.program.startswith("pytorch"):
         return ""
     return name

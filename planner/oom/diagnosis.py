@@ -93,10 +93,12 @@ def _from_stream(stream: BinaryIO, name: str) -> tuple[list[Finding], list[str]]
 
 
 def _from_snapshot(stream: BinaryIO, name: str) -> tuple[list[Finding], list[str]]:
+    stats = b"OrderedDict" in stream.peek(512)[:512]  # type: ignore[attr-defined]
     try:
         snapshot = read_pickle(stream)
     except SourceError as error:
-        raise SourceError(f"{name}: {error}") from None
+        hint = "; a pickled memory_stats() is not read: save it with json.dump" if stats else ""
+        raise SourceError(f"{name}: {error}{hint}") from None
     return [_finding(m, v, tables) for m, v, tables in snapshot_findings(snapshot, source=name)], []
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from planner.oom.moment import BLOCK_BYTES, SMALL_BYTES, Moment, Span, inactive_gaps
+from planner.oom.moment import BLOCK_BYTES, SMALL_BYTES, Moment, Span, pieces
 from planner.oom.snapshot import ACTIVE, INACTIVE, PENDING, Frame, Snapshot
 
 _MAP_CELLS = 64
@@ -115,13 +115,16 @@ def _fragmentation(inactive: int, largest: int) -> float:
 def segment_states(moment: Moment) -> list[SegmentState]:
     """The segments of a moment, largest first."""
     addresses = sorted(moment.live)
-    states = [_state(span, inactive_gaps(span, addresses, moment)) for span in moment.spans.values()]
+    states, floor = [], 0
+    for span in sorted(moment.spans.values(), key=lambda s: s.address):
+        states.append(_state(span, pieces(span, addresses, moment, floor=floor)))
+        floor = max(floor, span.address + span.size)
     return sorted(states, key=lambda s: (-s.size_bytes, s.address))
 
 
-def _state(span: Span, pieces: list[tuple[int, int, int]]) -> SegmentState:
+def _state(span: Span, parts: list[tuple[int, int, int]]) -> SegmentState:
     sums = {ACTIVE: 0, PENDING: 0, INACTIVE: 0}
-    for _, size, state in pieces:
+    for _, size, state in parts:
         sums[state] += size
     return SegmentState(
         address=span.address,
@@ -129,21 +132,21 @@ def _state(span: Span, pieces: list[tuple[int, int, int]]) -> SegmentState:
         active_bytes=sums[ACTIVE],
         pending_bytes=sums[PENDING],
         inactive_bytes=sums[INACTIVE],
-        largest_inactive_bytes=max((size for _, size, state in pieces if state == INACTIVE), default=0),
-        blocks=len(pieces),
+        largest_inactive_bytes=max((size for _, size, state in parts if state == INACTIVE), default=0),
+        blocks=len(parts),
         stream=span.stream,
         segment_type=span.segment_type,
         pool_id=span.pool_id,
         is_expandable=span.is_expandable,
-        picture=_picture(span, pieces),
+        picture=_picture(span, parts),
     )
 
 
-def _picture(span: Span, pieces: list[tuple[int, int, int]]) -> str:
+def _picture(span: Span, parts: list[tuple[int, int, int]]) -> str:
     """A line of cells; a cell shows the state of all its bytes, "+" when they differ."""
     cells = min(_MAP_CELLS, max(1, span.size // BLOCK_BYTES))
     signs: list[str] = [""] * cells
-    for address, size, state in pieces:
+    for address, size, state in parts:
         first = (address - span.address) * cells // span.size
         last = (address - span.address + size - 1) * cells // span.size
         for cell in range(first, min(last, cells - 1) + 1):

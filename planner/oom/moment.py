@@ -8,9 +8,10 @@ them rounded to 512 B; a block of the large pool can have been up to 1 MiB large
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from dataclasses import dataclass, field
+from bisect import bisect_left, bisect_right, insort
+from dataclasses import dataclass, field, replace
 
+from planner.errors import SourceError
 from planner.oom.snapshot import (
     ACTIVE,
     ALLOC,
@@ -34,6 +35,8 @@ SMALL_SEGMENT_BYTES = 2 << 20
 LARGE_SEGMENT_BYTES = 20 << 20
 LARGE_LEAST_BYTES = 10 << 20
 LARGE_STEP_BYTES = 2 << 20
+# A process has a few expandable segments, each mapped in a few runs.
+MOST_MAPPED = 50_000
 
 
 def block_bytes(size: int) -> int:
@@ -69,6 +72,7 @@ class Moment:
     Attributes:
         live: address to size of blocks that are allocated or await their free.
         pending: addresses of live blocks whose free was requested and is not completed.
+        mapped: start addresses of the expandable spans, sorted.
         event: index of the event in the columns; None for the snapshot's own state.
         undone: how many events were undone to get here.
     """
@@ -77,6 +81,7 @@ class Moment:
     spans: dict[int, Span] = field(default_factory=dict)
     live: dict[int, int] = field(default_factory=dict)
     pending: set[int] = field(default_factory=set)
+    mapped: list[int] = field(default_factory=list)
     event: int | None = None
     undone: int = 0
     live_bytes: int = 0
@@ -101,6 +106,30 @@ class Moment:
         self.live_bytes -= self.live.pop(address, 0)
         self.pending.discard(address)
 
+    def map(self, span: Span) -> None:
+        """Add a range of an expandable segment."""
+        if span.address not in self.spans:
+            insort(self.mapped, span.address)
+        self.spans[span.address] = span
+
+    def unmap(self, address: int, size: int) -> None:
+        """Take a range out of the expandable segments; what remains on either side stays.
+
+        Raises:
+            SourceError: more ranges than any allocator maps.
+        """
+        end = address + size
+        if len(self.mapped) > MOST_MAPPED:
+            raise SourceError(f"more than {MOST_MAPPED} mapped ranges: not a snapshot as torch writes it")
+        first = max(0, bisect_right(self.mapped, address) - 1)
+        touched = [a for a in self.mapped[first : bisect_left(self.mapped, end)] if address < a + self.spans[a].size]
+        for start in touched:
+            span = self.spans.pop(start)
+            del self.mapped[bisect_left(self.mapped, start)]
+            for low, high in ((start, address), (end, start + span.size)):
+                if low < high:
+                    self.map(replace(span, address=low, size=high - low))
+
 
 def final_moment(snapshot: Snapshot, device: int) -> Moment:
     """The state that the snapshot itself describes."""
@@ -109,7 +138,11 @@ def final_moment(snapshot: Snapshot, device: int) -> Moment:
     for segment in snapshot.segments:
         if segment.device != device:
             continue
-        moment.spans[segment.address] = _span(segment)
+        span = _span(segment)
+        if span.is_expandable:
+            moment.map(span)
+        else:
+            moment.spans[span.address] = span
         for index in segment.block_range:
             if c.block_state[index] == INACTIVE:
                 continue
@@ -186,25 +219,10 @@ def _undo(snapshot: Snapshot, moment: Moment, index: int) -> None:
         kind = "small" if size <= SMALL_SEGMENT_BYTES else "large"
         moment.spans[address] = Span(address, size, c.stream[index], kind, (0, 0), False)
     elif action == SEGMENT_MAP:
-        _unmap(moment, address, size)
+        moment.unmap(address, size)
     elif action == SEGMENT_UNMAP:
         kind = "small" if size <= SMALL_SEGMENT_BYTES else "large"
-        moment.spans[address] = Span(address, size, c.stream[index], kind, (0, 0), True)
-
-
-def _unmap(moment: Moment, address: int, size: int) -> None:
-    """Take a range out of the expandable spans; what remains on either side stays."""
-    end = address + size
-    if address in moment.spans and moment.spans[address].size == size:
-        del moment.spans[address]
-        return
-    for start, span in [(a, s) for a, s in moment.spans.items() if a < end and address < a + s.size]:
-        del moment.spans[start]
-        for low, high in ((start, address), (end, start + span.size)):
-            if low < high:
-                moment.spans[low] = Span(
-                    low, high - low, span.stream, span.segment_type, span.pool_id, span.is_expandable
-                )
+        moment.map(Span(address, size, c.stream[index], kind, (0, 0), True))
 
 
 def live_stacks(snapshot: Snapshot, moment: Moment) -> dict[int, int]:
@@ -228,23 +246,27 @@ def live_stacks(snapshot: Snapshot, moment: Moment) -> dict[int, int]:
     return found
 
 
-def inactive_gaps(span: Span, addresses: list[int], moment: Moment) -> list[tuple[int, int, int]]:
-    """The pieces (address, size, state) of a span in order; `addresses` are all live addresses, sorted."""
-    pieces: list[tuple[int, int, int]] = []
-    at, end = span.address, span.address + span.size
-    for position in range(bisect_left(addresses, span.address), len(addresses)):
+def pieces(span: Span, addresses: list[int], moment: Moment, *, floor: int = 0) -> list[tuple[int, int, int]]:
+    """The pieces (address, size, state) of a span in order, from `floor` on.
+
+    Args:
+        addresses: all live addresses of the moment, sorted.
+        floor: the end of the span before, so that overlapping spans of a damaged file are walked once.
+    """
+    found: list[tuple[int, int, int]] = []
+    at, end = max(span.address, floor), span.address + span.size
+    for position in range(bisect_left(addresses, at), len(addresses)):
         address = addresses[position]
         if address >= end:
             break
-        if address > at:
-            pieces.append((at, address - at, INACTIVE))
         size = min(moment.live[address], end - address)
         if size <= 0 or address + size <= at:
             continue
-        pieces.append(
-            (max(at, address), address + size - max(at, address), PENDING if address in moment.pending else ACTIVE)
-        )
+        if address > at:
+            found.append((at, address - at, INACTIVE))
+        start = max(at, address)
+        found.append((start, address + size - start, PENDING if address in moment.pending else ACTIVE))
         at = address + size
     if at < end:
-        pieces.append((at, end - at, INACTIVE))
-    return pieces
+        found.append((at, end - at, INACTIVE))
+    return found

@@ -35,7 +35,7 @@ _NAMES = {
     0x63: "GLOBAL", 0x93: "STACK_GLOBAL", 0x52: "REDUCE", 0x62: "BUILD", 0x69: "INST", 0x6F: "OBJ", 0x81: "NEWOBJ",
     0x92: "NEWOBJ_EX", 0x50: "PERSID", 0x51: "BINPERSID", 0x82: "EXT1", 0x83: "EXT2", 0x84: "EXT4", 0x8B: "LONG4",
     0x8D: "BINUNICODE8", 0x8E: "BINBYTES8", 0x96: "BYTEARRAY8", 0x8F: "EMPTY_SET", 0x91: "FROZENSET", 0x32: "DUP",
-    0x30: "POP", 0x31: "POP_MARK", 0x97: "NEXT_BUFFER", 0x98: "READONLY_BUFFER",
+    0x30: "POP", 0x53: "STRING", 0x55: "SHORT_BINSTRING", 0x31: "POP_MARK", 0x97: "NEXT_BUFFER", 0x98: "READONLY_BUFFER",
 }  # fmt: skip
 
 
@@ -91,7 +91,7 @@ def _run(
             ended = len(more) < _CHUNK_BYTES
             data, position = data[position:] + more, 0
             refill_at = len(data) - (0 if ended else _AHEAD_BYTES)
-            if len(stack) > MOST_STACK or len(memo) > MOST_MEMO:
+            if len(stack) + sum(len(below) for below, _ in marks) > MOST_STACK or len(memo) > MOST_MEMO:
                 _refuse("more values at once than any snapshot holds")
             if retained > MOST_RETAINED_BYTES:
                 _refuse("more distinct containers and texts than any snapshot holds")
@@ -247,7 +247,7 @@ def _run(
                 raise TypeError
             return stack[0]
         else:
-            _refuse(f"opcode {_NAMES.get(code, hex(code))} at a place that could run code or is not plain data")
+            _refuse(f"opcode {_NAMES.get(code, hex(code))}, which plain data does not need and which may run code")
         fresh = -1
 
 

@@ -152,9 +152,9 @@ def _judge_oom(case: _Case, end: Moment, moment: Moment, pools: list[PoolState])
         "free_bytes": case.device_free,
         "allocated_bytes": case.allocated,
         "reserved_total_bytes": case.reserved,
-        "reserved_unallocated_bytes": case.reserved - case.allocated,
+        "reserved_unallocated_bytes": case.reserved - case.allocated - _private(pools),
+        "private_pool_bytes": _private(pools),
         "largest_inactive_bytes": case.largest,
-        "private_pool_bytes": sum(p.size_bytes for p in pools if p.is_private),
     }
     failure, second, confidence, rule = _class_at_oom(case)
     evidence = [
@@ -184,6 +184,11 @@ def _judge_oom(case: _Case, end: Moment, moment: Moment, pools: list[PoolState])
         caution=("after_exception",),
     )
     return {name: Figure(value=size) for name, size in figures.items()}, verdict
+
+
+def _private(pools: list[PoolState]) -> int:
+    """Free bytes that private pools keep, as torch's message counts them."""
+    return sum(p.inactive_bytes for p in pools if p.is_private)
 
 
 def _class_at_oom(case: _Case) -> tuple[FailureClass, FailureClass | None, Confidence, str]:
@@ -221,9 +226,9 @@ def _judge_end(
     figures = {
         "allocated_bytes": allocated,
         "reserved_total_bytes": reserved,
-        "reserved_unallocated_bytes": reserved - allocated,
+        "reserved_unallocated_bytes": reserved - allocated - _private(pools),
+        "private_pool_bytes": _private(pools),
         "largest_inactive_bytes": largest,
-        "private_pool_bytes": sum(p.size_bytes for p in pools if p.is_private),
     }
     evidence = [
         f"{format_size(allocated)} allocated of {format_size(reserved)} reserved ({percent(allocated, reserved)}%)",

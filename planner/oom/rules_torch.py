@@ -206,6 +206,10 @@ def _full(message: Message, r: Reading) -> Verdict:
         evidence.append(f"{format_size(r.free)} free ({percent(r.free, total)}%)")
     if r.tried is not None:
         evidence.append(f"{format_size(r.tried)} asked for{rounded_note(r.tried)}")
+    if r.private is not None and r.private * 100 >= total * SLACK_PERCENT:
+        evidence.append(
+            f"{format_size(r.private)} are kept for CUDA graphs or other private pools, unusable for others"
+        )
     second = _second_to_full(r, held, evidence)
     sure: Confidence = "low" if held is None else "high" if held * 100 >= total * FULL_PERCENT else "medium"
     return Verdict(

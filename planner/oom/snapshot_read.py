@@ -18,12 +18,13 @@ from planner.oom.snapshot import ACTIONS, OOM, OTHER, STATES, Columns, Frame, Se
 # Limits of what is kept. A history of a million events with a hundred thousand stacks is a large real one.
 MOST_EVENTS = 12_000_000
 MOST_BLOCKS = 4_000_000
-MOST_SEGMENTS = 1_000_000
+MOST_SEGMENTS = 200_000
 MOST_STACKS = 2_000_000
 MOST_FRAMES = 2_000_000
 MOST_STACKED_FRAMES = 20_000_000
 MOST_JSON_BYTES = 64 << 20
 _MOST_SIZE = 1 << 63
+_MOST_LINES_OF_LONG = 64
 
 
 def _refuse(why: str) -> NoReturn:
@@ -88,8 +89,11 @@ class _Builder:
     def _stack_of(self, frames: object) -> StackRef:
         if isinstance(frames, StackRef):
             return frames
-        if isinstance(frames, list) and frames and all(type(item) is Frame for item in frames):
-            return StackRef(self._number(tuple(frames)))
+        if isinstance(frames, list) and frames:
+            # only lists of a thousand lines and more come here unfinished, and one can be shared by many events
+            top = frames[:_MOST_LINES_OF_LONG]
+            if all(type(item) is Frame for item in top):
+                return StackRef(self._number(tuple(top)))
         return StackRef(-1)
 
     def _event(self, row: dict[str, Any]) -> Consumed:
@@ -160,8 +164,8 @@ class _Builder:
         if not isinstance(top, dict) or not isinstance(top.get("segments"), list):
             _refuse("no list of segments")
         segments = tuple(s for s in top["segments"] if isinstance(s, Segment))
-        if len(segments) != len(top["segments"]):
-            _refuse("an entry among the segments that is none")
+        if len(segments) != len(top["segments"]) or len({id(s) for s in segments}) != len(segments):
+            _refuse("an entry among the segments that is none, or the same one twice")
         settings = top.get("allocator_settings")
         plain = settings.items() if isinstance(settings, dict) else ()
         return Snapshot(
@@ -189,8 +193,8 @@ def _traces(top: dict[str, Any], events: int) -> tuple[range, ...]:
         lists = value if value and isinstance(value[0], list) else [value] if value and key == "host_traces" else value
         ranges = []
         for trace in lists:
-            if not isinstance(trace, list) or not all(event is CONSUMED for event in trace):
-                _refuse("a trace that is no list of events")
+            if not isinstance(trace, list) or at + len(trace) > events or not all(e is CONSUMED for e in trace):
+                _refuse("a trace that is no list of its own events")
             ranges.append(range(at, at + len(trace)))
             at += len(trace)
         if key == "device_traces":
