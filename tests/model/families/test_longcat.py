@@ -17,7 +17,8 @@ LAYER = "model.layers.0"
 
 def spec_with(**changes: object) -> ModelSpec:
     """LongCat-Flash-Chat, whose sizes are the class's own, with some keys changed."""
-    return build_spec(RawConfig({"model_type": "longcat_flash", "architectures": ["LongcatFlashForCausalLM"], **changes}))
+    values: dict[str, object] = {"model_type": "longcat_flash", "architectures": ["LongcatFlashForCausalLM"]}
+    return build_spec(RawConfig(values | changes))
 
 
 def test_every_layer_keeps_two_latents() -> None:
