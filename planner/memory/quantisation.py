@@ -8,10 +8,7 @@ scheme_from_name("awq", spec)        what people mean by that name when they qua
 from __future__ import annotations
 
 from planner.errors import UnsupportedQuantization
-from planner.memory.dialects import read_dialect
-from planner.memory.exports import read_export
 from planner.memory.format_table import plain_format
-from planner.memory.ggml_mixes import ggml_mix, is_mix
 from planner.memory.scheme import WeightScheme
 from planner.model.config import RawConfig
 from planner.model.spec import ModelSpec
@@ -42,6 +39,9 @@ def scheme_from_config(spec: ModelSpec, *, dtype: str | None = None) -> WeightSc
     stored = dtype or spec.dtype
     if spec.quantization_config is None:
         return plain_scheme(stored)
+    # readers of quantised checkpoints are loaded when there is one: plain models start faster
+    from planner.memory.dialects import read_dialect
+
     reading = read_dialect(RawConfig(spec.quantization_config, path="config.json: quantization_config"))
     named, layers = reading.layers_named, len(spec.layers)
     if named is not None and named * 2 < layers:
@@ -78,6 +78,9 @@ def scheme_from_name(
             field="quantization",
         )
     stored = plain_format(dtype or spec.dtype)
+    from planner.memory.exports import read_export
+    from planner.memory.ggml_mixes import ggml_mix, is_mix
+
     if is_mix(name):
         if group_size is not None:
             raise UnsupportedQuantization(f"{name} has blocks of its own; leave out --group-size", field="group_size")

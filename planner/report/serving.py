@@ -7,8 +7,6 @@ import io
 import json
 from collections.abc import Sequence
 
-from tabulate import tabulate
-
 from planner.memory.component import Component
 from planner.report.bar import Segment, bar
 from planner.serving.command import command_line
@@ -207,13 +205,18 @@ def _breakdown(plan: ServingPlan, index: int, style: str) -> str:
     for component in stage.outside:
         rows.append(_row(component, "- "))
     rows.append(("= left on the card", "", gib(plan.outside.free_bytes), "", ""))
-    return tabulate(
+    return _table(
         rows,
         headers=("GiB per GPU", "low", "best", "high", "evidence"),
-        tablefmt=style,
-        disable_numparse=True,
+        style=style,
         colalign=("left", "right", "right", "right", "left"),
     )
+
+
+def _table(rows: Sequence[Sequence[str]], *, headers: Sequence[str], style: str, colalign: Sequence[str]) -> str:
+    from tabulate import tabulate  # JSON and CSV need not pay for it
+
+    return tabulate(rows, headers=headers, tablefmt=style, disable_numparse=True, colalign=colalign)
 
 
 def _row(component: Component, sign: str) -> Sequence[str]:
@@ -254,11 +257,10 @@ def _workload_table(plan: ServingPlan, style: str) -> str:
         (names.get(point.at, point.at), f"{point.tokens_per_request:,}", f"{point.concurrency:,}")
         for point in plan.workload
     ]
-    return tabulate(
+    return _table(
         rows,
         headers=("all requests at", "tokens", "at once"),
-        tablefmt=style,
-        disable_numparse=True,
+        style=style,
         colalign=("left", "right", "right"),
     )
 
