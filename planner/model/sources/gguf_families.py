@@ -1,6 +1,7 @@
 """Which model_type each GGUF architecture is, and the config keys that only its family reads.
 
-Sources: llama.cpp `convert_hf_to_gguf.py` (what each converter writes), `src/llama-model.cpp` (what is read back).
+Sources: llama.cpp `convert_hf_to_gguf.py` and `conversion/` (what each converter writes), `src/llama-model.cpp` and
+`src/models/` (what is read back).
 """
 
 from __future__ import annotations
@@ -63,6 +64,41 @@ def _qwen_moe(model_type: str) -> Family:
             config["shared_expert_intermediate_size"] = shared
         config.setdefault("moe_intermediate_size", facts.width("ffn_up_exps.weight", 1))
         return {**config, "sliding_window": None}
+
+    return family
+
+
+def _delta_hybrid(model_type: str) -> Family:
+    """Gated delta nets with full attention every few layers: Qwen3-Next and the text part of Qwen3.5 and 3.6.
+
+    A list of the recurrent layers wins over the interval, as in llama.cpp (`src/models/qwen35.cpp`).
+
+    Raises:
+        ConfigError: the inner size is not a multiple of the value heads.
+    """
+
+    def family(facts: GgufFacts) -> Config:
+        inner, heads = facts.size("ssm.inner_size"), facts.size("ssm.time_step_rank")
+        if not heads or inner % heads:
+            raise ConfigError(f"{facts.origin}: ssm.inner_size {inner} is no multiple of ssm.time_step_rank {heads}")
+        drafts = facts.optional("nextn_predict_layers") or 0
+        config: Config = {
+            **(_qwen_moe(model_type)(facts) if facts.optional("expert_count") else {"model_type": model_type}),
+            "linear_num_value_heads": heads,
+            "linear_value_head_dim": inner // heads,
+            "linear_num_key_heads": facts.size("ssm.group_count"),
+            "linear_key_head_dim": facts.size("ssm.state_size"),
+            "linear_conv_kernel_dim": facts.size("ssm.conv_kernel"),
+            "mtp_num_hidden_layers": drafts,
+        }
+        if model_type != "qwen3_next":
+            # All 14 bundled Qwen3.5 and 3.6 configs state it, Qwen3-Next's do not, and the format has no key for it.
+            config["mamba_ssm_dtype"] = "float32"
+        recurrent = facts.raw("attention.recurrent_layers")
+        if isinstance(recurrent, tuple):
+            kinds = ["linear_attention" if each else "full_attention" for each in recurrent]
+            return {**config, "layer_types": kinds[: len(kinds) - drafts]}
+        return {**config, "full_attention_interval": facts.optional("full_attention_interval") or 4}
 
     return family
 
@@ -176,6 +212,9 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "qwen3": _named("qwen3", use_sliding_window=False),
     "qwen2moe": _qwen_moe("qwen2_moe"),
     "qwen3moe": _qwen_moe("qwen3_moe"),
+    "qwen3next": _delta_hybrid("qwen3_next"),
+    "qwen35": _delta_hybrid("qwen3_5_text"),
+    "qwen35moe": _delta_hybrid("qwen3_5_moe_text"),
     "gemma": _named("gemma"),
     "gemma2": _named("gemma2"),
     "gemma3": _gemma3,

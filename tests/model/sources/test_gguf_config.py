@@ -98,8 +98,12 @@ def test_every_architecture_leads_to_a_family() -> None:
         "moe_intermediate_size": 32, "kv_lora_rank": 16,
     }  # fmt: skip
     mla: dict[str, Value] = {"rope__dimension_count": 8, "attention__key_length": 16, "attention__value_length": 16}
+    delta: dict[str, Value] = {
+        "ssm__inner_size": 64, "ssm__time_step_rank": 4, "ssm__group_count": 2, "ssm__state_size": 16,
+        "ssm__conv_kernel": 4,
+    }  # fmt: skip
     for architecture in known_architectures():
-        config = config_from_gguf(header(architecture, dict(sizes), **mla), origin="m.gguf")
+        config = config_from_gguf(header(architecture, dict(sizes), **mla, **delta), origin="m.gguf")
         assert config["model_type"] in MODULE_OF, architecture
 
 
