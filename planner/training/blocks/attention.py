@@ -1,0 +1,109 @@
+"""Attention with keys and values per head, as transformers' eager, SDPA and flash paths run it.
+
+Source: transformers 5.24 modeling_llama.py (LlamaAttention, apply_rotary_pos_emb, eager_attention_forward),
+integrations/sdpa_attention.py, modeling_qwen3.py (norms on queries and keys).
+"""
+
+from __future__ import annotations
+
+from planner.model.kinds.attention import Attention
+from planner.training import ops
+from planner.training.blocks.block import Block, linear
+from planner.training.blocks.norms import norm
+from planner.training.tape import Value
+
+
+def attention(block: Block, kind: Attention, x: Value) -> Value:
+    """The output of the block's attention for a normed input x."""
+    tape, inner = block.tape, block.sub(kind.names.block)
+    names = kind.names
+    if kind.fused:
+        sizes = [block.tokens * size for size in (kind.query_size, kind.key_size, kind.value_size)]
+        query, key, value = ops.split(tape, linear(inner, names.fused, x), sizes)
+    else:
+        query = linear(inner, names.query, x)
+        key = linear(inner, names.key, x)
+        value = key if kind.value_from_key else linear(inner, names.value, x)
+        if block.kernels.joined_projections and groups_of(kind) == 1:
+            sizes = [query.numel, key.numel, value.numel]
+            joined = ops.cat(tape, (query, key, value))
+            query, key, value = ops.split(tape, joined, sizes)
+            del joined
+    gate = None
+    if kind.gated_query:
+        query, gate = ops.split(tape, query, [query.numel // 2] * 2)
+    if kind.query_norm is not None:
+        query = norm(inner, kind.query_norm, query)
+    if kind.key_norm is not None:
+        key = norm(inner, kind.key_norm, key)
+    if kind.rotary_dim:
+        query, key = rotary(block, kind, query, key)
+    groups = groups_of(kind)
+    if block.kernels.attention == "eager":
+        out = _eager(block, kind, query, key, value, groups)
+    else:
+        out = _fused(block, kind, query, key, value, groups)
+    if gate is not None:
+        out = ops.mul(tape, out, ops.keep_result(tape, gate))
+    return linear(inner, names.output, out)
+
+
+def groups_of(kind: Attention) -> int:
+    """Query heads for each key head."""
+    return kind.num_attention_heads // kind.num_key_value_heads
+
+
+def rotary(block: Block, kind: Attention, query: Value, key: Value) -> tuple[Value, Value]:
+    """Queries and keys turned by their positions; a head may be turned in part."""
+    tape = block.tape
+    if block.kernels.rope == "fused":
+        return query, key
+    if kind.rotary_dim == kind.head_dim:
+        return _turn_both(block, kind.rotary_dim, query, key)
+    turned = [x.numel // kind.head_dim * kind.rotary_dim for x in (query, key)]
+    query_turned, query_passed = ops.part(tape, query, turned[0]), ops.part(tape, query, query.numel - turned[0])
+    key_turned, key_passed = ops.part(tape, key, turned[1]), ops.part(tape, key, key.numel - turned[1])
+    query_turned, key_turned = _turn_both(block, kind.rotary_dim, query_turned, key_turned)
+    return ops.cat(tape, (query_turned, query_passed)), ops.cat(tape, (key_turned, key_passed))
+
+
+def _turn_both(block: Block, rotary_dim: int, query: Value, key: Value) -> tuple[Value, Value]:
+    table = block.constant(block.seq * rotary_dim, min(block.position_width, query.width))
+    return _turn(block, query, table), _turn(block, key, table)
+
+
+def _turn(block: Block, x: Value, table: Value) -> Value:
+    """(x * cos) + (rotate_half(x) * sin)."""
+    tape = block.tape
+    turned = ops.mul(tape, x, table)
+    half = x.numel // 2
+    first, second = ops.part(tape, x, half), ops.part(tape, x, half)
+    rotated = ops.cat(tape, (ops.scale(tape, second), first))
+    del first, second
+    return ops.add(tape, turned, ops.mul(tape, rotated, table))
+
+
+def _eager(block: Block, kind: Attention, query: Value, key: Value, value: Value, groups: int) -> Value:
+    """softmax(q k^T) v with every matrix of sequence x sequence in memory."""
+    tape, heads = block.tape, kind.num_attention_heads
+    key_states, value_states = ops.expand(tape, key, groups), ops.expand(tape, value, groups)
+    size = block.batch * heads * block.seq * block.seq
+    scores = ops.scale(tape, ops.matmul(tape, query, key_states, size))
+    if block.mask_width:
+        scores = ops.add(tape, scores, block.constant(block.batch * block.seq * block.seq, block.mask_width))
+    width = query.width
+    scores = ops.cast(tape, ops.softmax_fp32(tape, scores), width)
+    scores = ops.dropout(tape, scores, block.kernels.attention_dropout)
+    out = ops.matmul(tape, scores, value_states, block.tokens * kind.output_input_size)
+    return ops.copy(tape, out)
+
+
+def _fused(block: Block, kind: Attention, query: Value, key: Value, value: Value, groups: int) -> Value:
+    tape, kernels = block.tape, block.kernels
+    masked = kernels.masked and kernels.attention == "sdpa"
+    if (kernels.expand_keys or masked) and groups > 1:
+        key, value, groups = ops.expand(tape, key, groups), ops.expand(tape, value, groups), 1
+    mask = tape.new(block.batch * block.seq * block.seq, query.width) if masked else None
+    return ops.attention_kernel(
+        tape, query, key, value, tokens=block.tokens, heads=kind.num_attention_heads, groups=groups, mask=mask
+    )

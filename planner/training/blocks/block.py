@@ -1,0 +1,199 @@
+"""What a block runs with: its tape, its tokens, its weights and the kernels of the framework."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from planner.training import ops
+from planner.training.tape import Tape, Value, parameter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapter:
+    """LoRA on one linear layer.
+
+    Args:
+        rank: r.
+        width: bytes of an element of A and B.
+        dropout: probability on the adapter's input.
+        dora: has a magnitude, and the norm of the merged weight is computed in every forward.
+        casts_input: the input is converted to the adapter's type first (PEFT does).
+    """
+
+    rank: int
+    width: int
+    dropout: float = 0.0
+    dora: bool = False
+    casts_input: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weight:
+    """A parameter as the block's code sees it.
+
+    Args:
+        numel, width: elements, and bytes of one (of the type it computes in, when quantised).
+        trainable: gets a gradient.
+        storage: "plain", "dequantised" (a whole matrix in 16 bit at each use: bitsandbytes 4-bit, torchao NF4),
+            "fused" (read packed by its kernel: GPTQ, AWQ) or "int8" (bitsandbytes: keeps its input).
+    """
+
+    out_features: int
+    in_features: int
+    width: int
+    trainable: bool
+    storage: str = "plain"
+    bias: bool = False
+    bias_trainable: bool = False
+    adapter: Adapter | None = None
+
+    @property
+    def numel(self) -> int:
+        """Elements."""
+        return self.out_features * self.in_features
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernels:
+    """Which implementation a framework runs, where there are several.
+
+    Args:
+        attention: "eager", "sdpa", "flash_attention_2".
+        norm: "hf" (fp32 copies), "fused" (keeps x and rstd), "litgpt".
+        mlp: "hf" or "liger" (keeps gate and up, recomputes their product).
+        rope: "hf", "fused" (in place) or "fp32" (torchtune: converts to fp32).
+        masked: SDPA is given a mask (padding): keys and values are repeated to all heads, and each layer converts the
+            mask to the type of the queries and keeps it.
+        expand_keys: keys and values are repeated to all heads before the kernel.
+        joined_projections: queries, keys and values are views of one matrix product, whatever the checkpoint has.
+        reentrant: checkpoints are reentrant, and hold the layer's output while its backward runs.
+    """
+
+    attention: str = "sdpa"
+    norm: str = "hf"
+    mlp: str = "hf"
+    rope: str = "hf"
+    expand_keys: bool = False
+    masked: bool = False
+    attention_dropout: float = 0.0
+    hidden_dropout: float = 0.0
+    reentrant: bool = False
+    joined_projections: bool = False
+    fused_activation: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Block:
+    """One layer being run.
+
+    Args:
+        batch, seq: sequences and their length in tokens; `tokens` is their product.
+        weights: by name relative to the layer.
+        hidden_size: of the residual stream.
+        model_type: decides how norms and parts are arranged where their names do not.
+        sequence_ways: ranks that the residual stream's tokens are divided over (sequence parallelism).
+    """
+
+    tape: Tape
+    batch: int
+    seq: int
+    hidden_size: int
+    weights: Mapping[str, Weight]
+    kernels: Kernels
+    model_type: str = ""
+    sequence_ways: int = 1
+    mask_width: int = 0
+    position_width: int = 2
+    _parameters: dict[str, Value] = field(default_factory=dict)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the micro-batch, padding included."""
+        return self.batch * self.seq
+
+    def parameter(self, name: str, numel: int, width: int, *, trainable: bool) -> Value:
+        """The tape's value of a parameter, the same at every use."""
+        known = self._parameters.get(name)
+        if known is None:
+            known = self._parameters[name] = parameter(numel, width, trainable=trainable)
+        return known
+
+    def weight(self, name: str) -> Value:
+        """The tape's value of a weight of the layer."""
+        weight = self.weights[name]
+        return self.parameter(name, weight.numel, weight.width, trainable=weight.trainable)
+
+    def sub(self, prefix: str) -> Block:
+        """The block for a module below: names relative to it."""
+        inner = {name[len(prefix) + 1 :]: weight for name, weight in self.weights.items() if name.startswith(prefix + ".")}
+        return replace(self, weights=inner, _parameters={})
+
+    def constant(self, numel: int, width: int) -> Value:
+        """A tensor shared by all layers (rotary table, mask), counted once outside."""
+        return parameter(numel, width, trainable=False)
+
+
+def linear(block: Block, name: str, x: Value) -> Value:
+    """A linear layer `name`, with its adapter if it has one."""
+    weight = block.weights[f"{name}.weight"]
+    out = _base_linear(block, name, weight, x)
+    if weight.adapter is None:
+        return out
+    return _with_adapter(block, name, weight, weight.adapter, x, out)
+
+
+def _base_linear(block: Block, name: str, weight: Weight, x: Value) -> Value:
+    tape = block.tape
+    rows = x.numel // weight.in_features
+    if weight.storage == "plain":
+        return ops.matmul(tape, x, block.weight(f"{name}.weight"), rows * weight.out_features)
+    before = x.width
+    x = ops.cast(tape, x, weight.width)
+    unpacked = tape.new(weight.numel, weight.width) if weight.storage == "dequantised" else None
+    out = tape.new(rows * weight.out_features, weight.width)
+    del unpacked
+    kept = ops.detached(x) if weight.storage == "int8" and x.needs_grad else None
+    shape = ops.shape(x)
+
+    def backward(grad: Value) -> list[Value | None]:
+        assert kept is None or kept.numel
+        unpacked = tape.new(weight.numel, weight.width) if weight.storage != "fused" else None
+        result = tape.like(shape)
+        del unpacked
+        return [result]
+
+    out = tape.record(out, (x,), backward)
+    # GPTQ's and AWQ's kernels hand out 16 bit; bitsandbytes goes back to the type of its input
+    return out if weight.storage == "fused" else ops.cast(tape, out, before)
+
+
+def _with_adapter(block: Block, name: str, weight: Weight, adapter: Adapter, x: Value, result: Value) -> Value:
+    """PEFT's Linear.forward: result + B(A(dropout(x))) * scaling, A and B in their own type."""
+    tape, rows, before = block.tape, x.numel // weight.in_features, result.width
+    if weight.storage == "dequantised":
+        result = ops.copy(tape, result)  # peft/tuners/lora/bnb.py clones the frozen result
+    if adapter.casts_input:
+        x = ops.cast(tape, x, adapter.width)
+    down = block.parameter(f"{name}.lora_A", adapter.rank * weight.in_features, adapter.width, trainable=True)
+    up = block.parameter(f"{name}.lora_B", adapter.rank * weight.out_features, adapter.width, trainable=True)
+    dropped = ops.dropout(tape, x, adapter.dropout)
+    delta = ops.scale(
+        tape, ops.matmul(tape, ops.matmul(tape, dropped, down, rows * adapter.rank), up, rows * weight.out_features)
+    )
+    result = ops.add(tape, result, delta)
+    return ops.cast(tape, result, before)
+
+
+def stacked_linear(block: Block, name: str, x: Value, rows: int, out_features: int) -> Value:
+    """A grouped product: every row goes through the matrix of its own expert."""
+    weight = block.weights.get(name) or block.weights[f"{name}.weight"]
+    tape = block.tape
+    if weight.storage == "plain":
+        key = name if name in block.weights else f"{name}.weight"
+        return ops.matmul(tape, x, block.weight(key), rows * out_features)
+    before = x.width
+    x = ops.cast(tape, x, weight.width)
+    out = tape.new(rows * out_features, weight.width)
+    shape = ops.shape(x)
+    return ops.cast(tape, tape.record(out, (x,), lambda grad: (tape.like(shape),)), before)

@@ -1,0 +1,163 @@
+"""One decoder layer: how its mixers, feed-forward and norms hang on the residual stream.
+
+sequential   x + mix(norm(x)), then x + ff(norm(x))                    Llama and most
+sandwiched   the same, with a norm after each part too                 Gemma 2, 3, GLM-4
+post         x + norm(mix(x)), x + norm(ff(x))                         OLMo 2, EXAONE 4
+after        norm(x + mix(x)), norm(x + ff(x))                         BERT
+parallel     x + mix(norm(x)) + ff(norm(x))                            Falcon, GPT-J, GPT-NeoX, Phi, Cohere
+single       x + mix(norm(x)), or x + ff(norm(x))                      Mamba, Nemotron-H
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from planner.errors import UnsupportedArchitecture
+from planner.model.kinds.attention import Attention
+from planner.model.kinds.delta import GatedDeltaNet
+from planner.model.kinds.feed_forward import Mlp, Moe
+from planner.model.kinds.latent import LatentAttention
+from planner.model.kinds.mamba import Mamba1, Mamba2
+from planner.model.kinds.short_conv import ShortConv
+from planner.model.spec import Layer, Mixer
+from planner.model.tensor import Norm
+from planner.training import ops
+from planner.training.blocks.attention import attention
+from planner.training.blocks.block import Block
+from planner.training.blocks.feed_forward import mlp
+from planner.training.blocks.latent import latent_attention
+from planner.training.blocks.moe import moe
+from planner.training.blocks.norms import norm
+from planner.training.blocks.recurrent import gated_delta_net, mamba1, mamba2, short_conv
+from planner.training.tape import Value
+
+_AFTER_BOTH: Final = (("attention.output.LayerNorm", "output.LayerNorm"), ("attention.LayerNorm", "output.LayerNorm"),
+                      ("post_attention_layernorm", "post_mlp_layernorm"))  # fmt: skip
+_POST_BOTH: Final = ("post_attention_layernorm", "post_feedforward_layernorm")
+_PARALLEL: Final = frozenset({"gpt_neox"})  # two norms, side by side all the same (use_parallel_residual)
+
+
+@dataclass(frozen=True, slots=True)
+class Norms:
+    """A layer's norms by place; None where there is none."""
+
+    before_mixer: Norm | None = None
+    after_mixer: Norm | None = None
+    before_feed_forward: Norm | None = None
+    after_feed_forward: Norm | None = None
+    parallel: bool = False
+    on_stream: bool = False
+
+
+def places(layer: Layer, model_type: str) -> Norms:
+    """Where the layer's norms stand.
+
+    Raises:
+        UnsupportedArchitecture: an arrangement that is not modelled.
+    """
+    named = {norm.name: norm for norm in layer.norms}
+    names = tuple(named)
+    norms = layer.norms
+    if names in _AFTER_BOTH:
+        return Norms(after_mixer=norms[0], after_feed_forward=norms[1], on_stream=True)
+    if names == _POST_BOTH:
+        return Norms(after_mixer=norms[0], after_feed_forward=norms[1])
+    if "pre_feedforward_layernorm" in named and len(names) == 4:
+        return Norms(norms[0], norms[1], norms[2], norms[3])
+    if "post_self_attn_layernorm" in named:
+        return Norms(named["input_layernorm"], named["post_self_attn_layernorm"], named["post_attention_layernorm"],
+                     named["post_mlp_layernorm"])  # fmt: skip
+    if len(names) == 1 and layer.mixers and layer.feed_forward is not None:
+        if names == ("mlp_norm",):
+            return Norms(before_feed_forward=norms[0])
+        return Norms(before_mixer=norms[0], parallel=True)
+    if len(names) == 1:
+        return Norms(before_mixer=norms[0]) if layer.mixers else Norms(before_feed_forward=norms[0])
+    if len(names) == 2 and layer.mixers and layer.feed_forward is not None:
+        parallel = model_type in _PARALLEL or names == ("ln_attn", "ln_mlp")
+        return Norms(before_mixer=norms[0], before_feed_forward=norms[1], parallel=parallel)
+    if not names and not layer.mixers and layer.feed_forward is None:
+        return Norms()
+    raise UnsupportedArchitecture(
+        f"the training memory of {model_type} layers (norms {', '.join(names)}) is not modelled", field="model_type"
+    )
+
+
+def run_layer(block: Block, layer: Layer, hidden: Value) -> Value:
+    """The residual stream after the layer."""
+    where = places(layer, block.model_type)
+    if where.parallel:
+        return _parallel(block, layer, where, hidden)
+    if layer.mixers:
+        hidden = _part(block, where, where.before_mixer, where.after_mixer, layer, hidden, mixes=True)
+    if layer.feed_forward is not None:
+        hidden = _part(block, where, where.before_feed_forward, where.after_feed_forward, layer, hidden, mixes=False)
+    return hidden
+
+
+def _part(
+    block: Block, where: Norms, before: Norm | None, after: Norm | None, layer: Layer, hidden: Value, *, mixes: bool
+) -> Value:
+    tape, ways = block.tape, block.sequence_ways
+    residual = hidden
+    if before is not None:
+        hidden = norm(block, before, hidden)
+    hidden = ops.collect(tape, hidden, ways)
+    hidden = _mix(block, layer, hidden) if mixes else _feed_forward(block, layer, hidden)
+    hidden = ops.scatter(tape, hidden, ways)
+    hidden = ops.dropout(tape, hidden, block.kernels.hidden_dropout)
+    if after is not None and not where.on_stream:
+        hidden = norm(block, after, hidden)
+    hidden = ops.add(tape, residual, hidden)
+    if after is not None and where.on_stream:
+        hidden = norm(block, after, hidden)
+    return hidden
+
+
+def _parallel(block: Block, layer: Layer, where: Norms, hidden: Value) -> Value:
+    assert where.before_mixer is not None
+    tape, residual = block.tape, hidden
+    hidden = norm(block, where.before_mixer, hidden)
+    other = hidden if where.before_feed_forward is None else norm(block, where.before_feed_forward, residual)
+    mixed = _mix(block, layer, hidden)
+    fed = _feed_forward(block, layer, other)
+    del hidden, other
+    return ops.add(tape, ops.add(tape, fed, mixed), residual)
+
+
+def _mix(block: Block, layer: Layer, x: Value) -> Value:
+    """All mixers on the same input, summed."""
+    out = _mixer(block, layer.mixers[0], x)
+    for kind in layer.mixers[1:]:
+        out = ops.add(block.tape, out, _mixer(block, kind, x))
+    return out
+
+
+def _mixer(block: Block, kind: Mixer, x: Value) -> Value:
+    if isinstance(kind, Attention) and kind.source_tokens is None and kind.owns_weights:
+        return attention(block, kind, x)
+    if isinstance(kind, LatentAttention) and kind.indexer is None:
+        return latent_attention(block, kind, x)
+    if isinstance(kind, Mamba1):
+        return mamba1(block, kind, x)
+    if isinstance(kind, Mamba2):
+        return mamba2(block, kind, x)
+    if isinstance(kind, GatedDeltaNet):
+        return gated_delta_net(block, kind, x)
+    if isinstance(kind, ShortConv):
+        return short_conv(block, kind, x)
+    raise UnsupportedArchitecture(
+        f"the training memory of {type(kind).__name__} blocks ({block.model_type}) is not modelled", field="model_type"
+    )
+
+
+def _feed_forward(block: Block, layer: Layer, x: Value) -> Value:
+    kind = layer.feed_forward
+    if isinstance(kind, Mlp):
+        return mlp(block, kind, x)
+    if isinstance(kind, Moe):
+        return moe(block, kind, x)
+    raise UnsupportedArchitecture(
+        f"the training memory of {type(kind).__name__} blocks ({block.model_type}) is not modelled", field="model_type"
+    )

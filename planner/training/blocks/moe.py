@@ -1,0 +1,59 @@
+"""Mixtures of experts: router, dispatch, experts and their sum, for tokens spread evenly over the experts.
+
+Each token is copied for each of its K experts; gate, up and product are held for T x K rows of the expert's width.
+Source: transformers 5.24 integrations/moe.py grouped_mm_experts_forward, modeling_mixtral.py MixtralTopKRouter. The
+loop over experts of earlier releases holds the same tensors in slices.
+"""
+
+from __future__ import annotations
+
+from planner.model.kinds.feed_forward import Moe
+from planner.training import ops
+from planner.training.blocks.block import Block, stacked_linear
+from planner.training.blocks.block import linear as linear_layer
+from planner.training.blocks.feed_forward import activation, mlp
+from planner.training.tape import Value
+
+INDEX = 8  # bytes of an index
+FP32 = 4
+
+
+def moe(block: Block, kind: Moe, x: Value) -> Value:
+    """The block's output for a normed input."""
+    tape, inner, names = block.tape, block.sub(kind.names.block), kind.names
+    tokens, width = x.numel // block.hidden_size, x.width
+    rows = tokens * kind.num_experts_per_tok
+    logits = linear_layer(inner, names.router, x)
+    scores = ops.softmax_fp32(tape, logits)
+    top = ops.part(tape, scores, rows)
+    top = ops.mul(tape, top, ops.keep_result(tape, ops.mean(tape, top, tokens)))
+    order = tape.new(rows, INDEX)
+    chosen = ops.gather_rows(tape, x, rows * (kind.expert_input_size or block.hidden_size), order)
+    hidden = _experts(block, inner, kind, chosen)
+    del chosen
+    weighted = ops.mul(tape, hidden, ops.cast(tape, top, width))
+    del hidden
+    weighted = ops.gather_rows(tape, weighted, weighted.numel, order)
+    out = ops.mean(tape, weighted, x.numel)
+    del weighted
+    if kind.shared is not None:
+        shared = mlp(inner, kind.shared, x)
+        if kind.shared_gate:
+            shared = ops.mul(tape, ops.keep_result(tape, linear_layer(inner, names.shared_gate, x)), shared)
+        out = ops.add(tape, out, shared)
+    return out
+
+
+def _experts(block: Block, inner: Block, kind: Moe, chosen: Value) -> Value:
+    tape, names, size = block.tape, kind.names, kind.moe_intermediate_size
+    width = kind.expert_input_size or block.hidden_size
+    rows = chosen.numel // width
+    if kind.gated:
+        both = stacked_linear(inner, f"{names.experts}.gate_up_proj", chosen, rows, 2 * size)
+        gate, up = ops.split(tape, both, [both.numel // 2] * 2)
+        del both
+        hidden = ops.mul(tape, activation(block, kind.activation, gate), up)
+        del gate, up
+    else:
+        hidden = activation(block, kind.activation, stacked_linear(inner, f"{names.experts}.up_proj", chosen, rows, size))
+    return stacked_linear(inner, f"{names.experts}.down_proj", hidden, rows, width)

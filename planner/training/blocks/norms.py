@@ -1,0 +1,71 @@
+"""Norms: what RMSNorm, Gemma's offset RMSNorm and LayerNorm keep of their input.
+
+hf         x in fp32 (its square and its product need it), the inverse root, and the normed x for the scale's gradient
+fused      x and the inverse root
+layer      x, mean and inverse root (native_layer_norm)
+
+Source: transformers 5.24 modeling_llama.py LlamaRMSNorm, modeling_gemma2.py Gemma2RMSNorm; torch derivatives.yaml
+native_layer_norm; liger_kernel 0.5 ops/rms_norm.py.
+"""
+
+from __future__ import annotations
+
+from planner.model.tensor import Norm
+from planner.training import ops
+from planner.training.blocks.block import Block
+from planner.training.tape import Value, detached
+
+FP32 = 4
+
+
+def norm(block: Block, kind: Norm, x: Value) -> Value:
+    """The norm of x over its last `kind.size` elements."""
+    rows = x.numel // kind.size
+    if kind.kind == "layer":
+        return _fused(block, kind, x, statistics=2)
+    if block.kernels.norm in ("fused", "liger"):
+        return _fused(block, kind, x, statistics=1)
+    if kind.kind == "rms_offset":
+        return _offset_rms(block, kind, x, rows)
+    return _rms(block, kind, x, rows)
+
+
+def _rms(block: Block, kind: Norm, x: Value, rows: int) -> Value:
+    tape, before = block.tape, x.width
+    x = ops.cast(tape, x, FP32)
+    variance = ops.mean(tape, ops.square(tape, x), rows)
+    x = ops.mul(tape, x, ops.keep_result(tape, ops.shift(tape, variance)))
+    if not kind.weight:
+        return ops.cast(tape, x, before)
+    return ops.mul(tape, block.weight(f"{kind.name}.weight"), ops.cast(tape, x, before))
+
+
+def _offset_rms(block: Block, kind: Norm, x: Value, rows: int) -> Value:
+    tape, before = block.tape, x.width
+    scale = ops.shift(tape, ops.cast(tape, block.weight(f"{kind.name}.weight"), FP32))
+    x = ops.cast(tape, x, FP32)
+    inverse = ops.keep_result(tape, ops.shift(tape, ops.mean(tape, ops.square(tape, x), rows)))
+    out = ops.mul(tape, x, inverse)
+    out = ops.mul(tape, out, scale)
+    return ops.cast(tape, out, before)
+
+
+def _fused(block: Block, kind: Norm, x: Value, *, statistics: int) -> Value:
+    """One kernel that keeps x and its statistics; under autocast LayerNorm computes in fp32."""
+    tape = block.tape
+    if tape.autocast and kind.kind == "layer":
+        x = ops.cast(tape, x, FP32)
+    scale = block.weight(f"{kind.name}.weight") if kind.weight else None
+    out = tape.like(x)
+    held = [tape.new(x.numel // kind.size, FP32) for _ in range(statistics)]
+    saved = detached(x)
+    inputs = [x] if scale is None else [x, scale]
+
+    def backward(grad: Value) -> list[Value | None]:
+        assert held
+        result: list[Value | None] = [tape.like(saved)]
+        if scale is not None:
+            result.append(tape.like(ops.shape(scale)) if scale.needs_grad else None)
+        return result
+
+    return tape.record(out, inputs, backward)

@@ -1,0 +1,233 @@
+"""The training plan: states, activations by phase, what the allocator and the driver add, and the verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from planner.errors import UsageError
+from planner.hardware.contexts import cuda_context
+from planner.hardware.gpus import Gpu, unnamed_gpu
+from planner.memory.component import Component, exact
+from planner.model.model import Model
+from planner.training.allocator import Ratio, reserved_ratio
+from planner.training.components import components
+from planner.training.objectives import Extra, extra_models
+from planner.training.recipe import Recipe, kernels, resolve
+from planner.training.sharding import Sharded, shard
+from planner.training.states import States, states
+from planner.training.step import StepMemory, gradients_wait, step_memory
+from planner.training.trainable import Inventory, inventory
+from planner.units import MIB
+
+Verdict = Literal["fits", "tight", "does_not_fit"]
+
+# cuBLAS workspace, which torch takes from its own allocator on the first matrix product
+# (ATen/cuda/CublasHandlePool.cpp: :4096:2:16:8 before Hopper, 32 MiB from compute capability 9.0 on).
+_WORKSPACE: Final = 8_519_680
+_WORKSPACE_HOPPER: Final = 32 * MIB
+# NCCL's buffers for one communicator over NVLink or PCIe: 205 to 420 without, 1045 to 1600 with it; see allocator notes.
+_COMMUNICATOR: Final = (200 * MIB, 420 * MIB, 1600 * MIB)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhasePeak:
+    """What `max_memory_allocated` would say for one phase of the step."""
+
+    name: str
+    allocated_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingPlan:
+    """The answer to "does the fine-tune fit".
+
+    Everything is per GPU of the fullest rank; sizes in bytes.
+
+    Args:
+        recipe: with every default filled in.
+        phases: peaks of allocated memory by phase, in order.
+        reserved_bytes: what `max_memory_reserved` would say; device_bytes: what nvidia-smi would.
+        needed_low, needed_best, needed_high: what a card must have: without fragmentation, with what is usual, and
+            with what nine of ten runs reserve.
+        host_bytes: host memory of one rank.
+    """
+
+    model: Model
+    recipe: Recipe
+    gpu: Gpu
+    gpu_memory_bytes: int
+    states: States
+    step: StepMemory
+    sharded: Sharded
+    components: tuple[Component, ...]
+    phases: tuple[PhasePeak, ...]
+    allocated_bytes: int
+    reserved_bytes: int
+    device_bytes: int
+    needed_low: int
+    needed_best: int
+    needed_high: int
+    host_bytes: int
+    verdict: Verdict
+    shortfall_bytes: int
+    notes: tuple[str, ...]
+
+    @property
+    def peak_phase(self) -> str:
+        """The phase with the most allocated memory."""
+        return max(self.phases, key=lambda phase: phase.allocated_bytes).name
+
+
+def plan_training(
+    model: Model,
+    recipe: Recipe,
+    gpu: Gpu | None = None,
+    *,
+    gpu_memory_bytes: int | None = None,
+    notes: tuple[str, ...] = (),
+) -> TrainingPlan:
+    """Plan one fine-tune.
+
+    Args:
+        gpu: the card (None: one of which only the memory is known).
+        gpu_memory_bytes: what the driver reports, where it is known better than the table has it.
+
+    Raises:
+        UsageError: options out of range, contradictory, or impossible for this model; names the option.
+        UnsupportedArchitecture: a kind of block whose training is not modelled.
+    """
+    resolved = resolve(recipe)
+    if gpu is None:
+        if gpu_memory_bytes is None:
+            raise UsageError("no card: pass a GPU or the memory its driver reports", field="gpu")
+        gpu = unnamed_gpu(gpu_memory_bytes)
+    card = gpu_memory_bytes or gpu.total_memory_bytes
+    _check_model(model, resolved)
+    found = inventory(model, resolved)
+    all_states = states(found, resolved)
+    step = step_memory(model, found, resolved)
+    held = shard(all_states, found, resolved, hidden_size=model.spec.hidden_size)
+    extra = extra_models(model, resolved, card)
+    phases = _phases(resolved, all_states, step, held, extra, gpu)
+    peak = max(phases, key=lambda phase: phase.allocated_bytes)
+    allocated = peak.allocated_bytes
+    ratio = reserved_ratio(
+        trains_all=resolved.method in ("full", "inference") or peak.name in ("optimizer step", "loading"),
+        eager=resolved.attn_implementation == "eager",
+        quantised=resolved.base_quantization != "none",
+    )
+    outside = _outside(gpu, resolved, extra)
+    low, best, high = (sum(part.at(side) for part in outside) for side in ("low", "best", "high"))
+    reserved = _times(allocated, ratio, "best")
+    needed_best = _times(allocated, ratio, "low") + best
+    needed_high = reserved + high
+    verdict: Verdict = "fits" if needed_high <= card else "tight" if needed_best <= card else "does_not_fit"
+    said = [*notes, *model.spec.notes, *model.notes, *found.notes, *held.notes, *extra.notes]
+    said += _recipe_notes(model, resolved, all_states)
+    return TrainingPlan(
+        model=model,
+        recipe=resolved,
+        gpu=gpu,
+        gpu_memory_bytes=card,
+        states=all_states,
+        step=step,
+        sharded=held,
+        components=components(
+            model, resolved, all_states, step, held, peak.name, allocated, workspace_bytes(gpu), extra, ratio
+        )
+        + outside,
+        phases=phases,
+        allocated_bytes=allocated,
+        reserved_bytes=reserved,
+        device_bytes=reserved + best,
+        needed_low=allocated + low,
+        needed_best=needed_best,
+        needed_high=needed_high,
+        host_bytes=held.host + step.host_bytes,
+        verdict=verdict,
+        shortfall_bytes=max(0, needed_best - card),
+        notes=tuple(dict.fromkeys(said)),
+    )
+
+
+def workspace_bytes(gpu: Gpu) -> int:
+    """cuBLAS' workspace on this card, inside torch's allocator."""
+    capability = gpu.capability
+    return _WORKSPACE_HOPPER if capability is not None and capability >= (9, 0) else _WORKSPACE
+
+
+def _times(size: int, ratio: Ratio, side: Literal["low", "best", "high"]) -> int:
+    part = {"low": ratio.low, "best": ratio.best, "high": ratio.high}[side]
+    return size * part.numerator // part.denominator
+
+
+def _phases(
+    recipe: Recipe, all_states: States, step: StepMemory, held: Sharded, extra: Extra, gpu: Gpu
+) -> tuple[PhasePeak, ...]:
+    static = held.weights + held.optimizer + workspace_bytes(gpu) + extra.resident_bytes
+    if recipe.ema:
+        static += all_states.trained_numel * 4
+    waiting = held.gradients if gradients_wait(recipe) or held.shards_gradients else 0
+    if recipe.master_weights == "fp32" and recipe.framework == "megatron":
+        waiting = held.gradients  # one contiguous buffer from the start
+    during = static + waiting + held.buckets + held.gathered
+    found = [PhasePeak(name="loading", allocated_bytes=held.loading)]
+    for phase in step.phases:
+        size = during + phase.activation_bytes + extra.activation_bytes(recipe, phase.name)
+        if "backward" in phase.name:
+            size += held.unit_gradients
+        found.append(PhasePeak(name=phase.name, allocated_bytes=size))
+    if recipe.method != "inference" and not recipe.optimizer_in_backward:
+        fused = bool(kernels(recipe).get("fused_optimizer"))
+        temporary = 0 if fused else held.step_temporary
+        size = static + held.gradients + held.buckets + temporary
+        found.append(PhasePeak(name="optimizer step", allocated_bytes=size))
+    return tuple(found)
+
+
+def _outside(gpu: Gpu, recipe: Recipe, extra: Extra) -> tuple[Component, ...]:
+    context = cuda_context(gpu)
+    parts = [
+        Component(
+            name="context", low=context.low_bytes, best=context.best_bytes, high=context.high_bytes,
+            evidence="measured" if context.evidence == "measured" else "assumed",
+            formula="driver context and loaded kernels of one process", source=context.source,
+        )
+    ]  # fmt: skip
+    if recipe.num_gpus > 1:
+        low, best, high = _COMMUNICATOR
+        parts.append(
+            Component(
+                name="communicators", low=low, best=best, high=high, evidence="measured",
+                formula="NCCL buffers of one communicator",
+                source="vLLM start-ups, 2 to 4 ranks: 205 to 420 MiB over PCIe, 1045 to 1600 MiB over NVLink",
+            )
+        )  # fmt: skip
+    if extra.outside_bytes:
+        parts.append(exact("generation_engine", extra.outside_bytes, extra.outside_formula, "the recipe"))
+    return tuple(parts)
+
+
+def _check_model(model: Model, recipe: Recipe) -> None:
+    if model.spec.quantization_config is not None and recipe.method == "full":
+        raise UsageError("this checkpoint is quantised, and a full fine-tune trains its weights; use the plain model",
+                         field="method")  # fmt: skip
+
+
+def _recipe_notes(model: Model, recipe: Recipe, all_states: States) -> list[str]:
+    notes = []
+    longest = model.spec.max_position_embeddings
+    if longest and recipe.max_seq_length > longest:
+        notes.append(
+            f"--max-seq-length {recipe.max_seq_length:,} is longer than the model's {longest:,} positions:"
+            " it needs rope scaling, or the loss will not fall"
+        )
+    effective = recipe.per_device_train_batch_size * recipe.gradient_accumulation_steps * recipe.num_gpus
+    model_ways = recipe.tensor_parallel_size * recipe.pipeline_parallel_size * recipe.context_parallel_size
+    notes.append(f"effective batch: {effective // model_ways} sequences a step")
+    if all_states.optimizer.paged:
+        notes.append("paged optimizer states are in unified memory: they leave the card when it is full")
+    if gradients_wait(recipe) and recipe.gradient_accumulation_steps == 1:
+        notes.append("the gradients of the step before are taken to be alive (zero_grad without set_to_none, or a sum)")
+    return notes

@@ -1,0 +1,125 @@
+"""What a segment of the model (a layer, the head) adds to memory: its peaks and what it leaves, in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from planner.training.tape import Tape, Value
+
+Forward = Callable[[Tape, Value], tuple[Value, list[Value]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """Bytes of one segment, relative to what was alive when it began.
+
+    Args:
+        forward_peak, forward_left: above, and at the end of, its forward; the input is dropped by its caller.
+        backward_peak, backward_left: the same for its backward, which begins with the output's gradient alive.
+        cast_bytes: converted copies of trained weights that autocast holds until the forward of the model ends;
+            they are in forward_left too.
+        cast_bytes_released: those of them that nothing in the graph needs, gone when the region ends.
+        gradient_bytes: gradients of parameters made in backward.
+    """
+
+    forward_peak: int
+    forward_left: int
+    backward_peak: int
+    backward_left: int
+    cast_bytes: int
+    cast_bytes_released: int
+    gradient_bytes: int
+
+
+def profile(
+    new_tape: Callable[[], Tape],
+    forward: Forward,
+    *,
+    numel: int,
+    width: int,
+    needs_grad: bool,
+    keep_input: bool = False,
+    keep_gradients: bool = True,
+) -> Profile:
+    """Run a segment forwards and backwards on a fresh tape.
+
+    Args:
+        needs_grad: the input has something to train below it.
+        keep_input: the input stays alive through backward, as a checkpoint's does.
+        keep_gradients: parameters keep their gradients; otherwise these are used up or added to others at once.
+    """
+    tape = new_tape()
+    tape.keep_gradients = keep_gradients
+    x = tape.input(numel, width, needs_grad=needs_grad)
+    node = x.node
+    start = tape.mark()
+    out, kept = forward(tape, x)
+    held = [x] if keep_input else []
+    del x
+    forward_peak, before_casts = tape.peak - start, tape.live
+    casts = sum(value.cast.storage.size for value in tape.casts if value.cast is not None and value.cast.storage)
+    forward_left = before_casts - start
+    if out.node is None:
+        return Profile(
+            forward_peak=forward_peak, forward_left=forward_left, backward_peak=0, backward_left=0, cast_bytes=casts,
+            cast_bytes_released=casts, gradient_bytes=0,
+        )  # fmt: skip
+    release_casts(tape)
+    released = before_casts - tape.live
+    shell = _only_node(out)
+    gradient = tape.new(out.numel, out.width)
+    del out
+    begin = tape.mark()
+    tape.backward(shell, gradient)
+    del gradient, shell
+    if node is not None:
+        handed_on = Value(numel, width, None)
+        handed_on.node = node
+        reached = tape.gradient_of(handed_on)
+    else:
+        reached = None
+    del kept
+    held.clear()
+    backward_peak = tape.peak - begin
+    left = tape.live - begin
+    made = tape.parameter_gradient_bytes
+    del reached
+    return Profile(
+        forward_peak=forward_peak,
+        forward_left=forward_left,
+        backward_peak=backward_peak,
+        backward_left=left,
+        cast_bytes=casts,
+        cast_bytes_released=released,
+        gradient_bytes=made,
+    )
+
+
+def _only_node(out: Value) -> Value:
+    """A value with the node of `out` but not its storage: the next segment's input is counted there."""
+    shell = Value(out.numel, out.width, None)
+    shell.node = out.node
+    return shell
+
+
+def release_casts(tape: Tape) -> None:
+    """Autocast's region ends: its copies of parameters go, but for those that the graph saved."""
+    for value in tape.casts:
+        value.cast = None
+    tape.casts.clear()
+
+
+def without_graph(new_tape: Callable[[], Tape], forward: Forward, *, numel: int, width: int) -> tuple[int, int]:
+    """(peak, left) of a segment's forward when nothing is saved, relative to its start; the input stays with the caller."""
+    tape = new_tape()
+    tape.grad_enabled = False
+    x = tape.input(numel, width, needs_grad=False)
+    start = tape.mark()
+    out, kept = forward(tape, x)
+    peak, left = tape.peak - start, tape.live - start
+    del out, kept, x
+    return peak, left
+
+
+Memo = dict[Hashable, Profile]

@@ -1,0 +1,248 @@
+"""The recipe: what the user runs, under the trainer's own option names, and the framework's defaults filled in."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+from planner.errors import UsageError
+
+METHODS: Final = ("full", "lora", "qlora", "dora", "qdora", "rslora", "freeze", "prompt", "galore", "inference")
+OBJECTIVES: Final = ("sft", "dpo", "kto", "orpo", "reward", "ppo", "grpo")
+DTYPES: Final = {"float32": 4, "bfloat16": 2, "float16": 2}
+AUTOCASTS: Final = {"none": 0, "bf16": 2, "fp16": 2}
+QUANTISATIONS: Final = ("none", "nf4", "fp4", "int8", "gptq", "awq", "torchao-nf4")
+SHARDINGS: Final = ("none", "ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp2", "hsdp")
+LOSSES: Final = ("hf", "in-place", "chunked", "liger", "cce", "megatron")
+ATTENTIONS: Final = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
+# What inductor makes of a block: element-wise functions are fused and recomputed, as the hand-written kernels do.
+COMPILED: Final = {"norm": "fused", "rope": "fused", "mlp": "liger", "compiled": True}
+_ADAPTERS: Final = ("lora", "qlora", "dora", "qdora", "rslora")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """A fine-tune. None means the framework's default.
+
+    Args:
+        method: what is trained: everything, adapters, adapters on a quantised base, the last layers, a prompt.
+        objective: supervised, or a preference or reinforcement set-up with its further models.
+        dtype: stored weights. autocast: what matrix operations compute in. master_weights: an fp32 copy in the
+            optimizer. grad_dtype: of the gradients that are kept (None: the weights').
+        loss: how logits become a loss: "hf" (whole, in fp32), "in-place" (gradient written over the logits),
+            "chunked" (a part of the tokens at a time), "liger" and "cce" (never whole).
+        keep_outputs: the model's output object, and with it the logits, lives through backward.
+        lora_target_modules: names, or "all-linear"; () is the framework's choice.
+        torch_compile: blocks and loss are compiled.
+        transformers_version: of the stacks built on it; decides how logits are copied.
+        freeze_layers: layers from the bottom that are frozen (method "freeze").
+        checkpoint_every: layers in one checkpointed segment.
+        use_cache: keys and values are kept in a cache object while training (transformers does unless told).
+        padding: batches hold sequences of different lengths, so attention gets a mask (False: packed, or all full).
+        offload_optimizer, offload_parameters: to host memory.
+        ema: a second copy of the trained weights.
+        generation_share: fraction of the card that a generation engine beside the trainer takes (PPO, GRPO).
+    """
+
+    method: str = "lora"
+    objective: str = "sft"
+    framework: str = "transformers"
+    dtype: str | None = None
+    autocast: str | None = None
+    master_weights: str | None = None
+    grad_dtype: str | None = None
+    base_quantization: str | None = None
+    bnb_4bit_use_double_quant: bool = False
+    prepare_kbit: bool | None = None
+    optim: str | None = None
+    per_device_train_batch_size: int = 1
+    gradient_accumulation_steps: int = 1
+    max_seq_length: int = 2048
+    gradient_checkpointing: bool | None = None
+    checkpoint_every: int = 1
+    activation_offload: bool | None = None
+    attn_implementation: str | None = None
+    loss: str | None = None
+    keep_outputs: bool | None = None
+    logits_to_keep: int | None = None
+    use_cache: bool | None = None
+    padding: bool | None = None
+    lora_rank: int | None = None
+    lora_target_modules: tuple[str, ...] = ()
+    lora_dropout: float | None = None
+    adapter_dtype: str | None = None
+    modules_to_save: tuple[str, ...] = ()
+    prompt_tokens: int = 20
+    freeze_layers: int | None = None
+    torch_compile: bool | None = None
+    transformers_version: str | None = None
+    optimizer_in_backward: bool = False
+    optimizer_rank: int = 128
+    ema: bool = False
+    num_gpus: int = 1
+    sharding: str | None = None
+    shard_group: int | None = None
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    context_parallel_size: int = 1
+    expert_parallel_size: int = 1
+    sequence_parallel: bool = False
+    offload_optimizer: bool = False
+    offload_parameters: bool = False
+    generation_share: float | None = None
+
+    @property
+    def adapters(self) -> bool:
+        """Low-rank adapters are trained beside a frozen base."""
+        return self.method in _ADAPTERS
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of one micro-batch on one GPU, padding included."""
+        sequences = self.per_device_train_batch_size * (2 if self.objective in ("dpo", "orpo", "reward") else 1)
+        return sequences * self.max_seq_length
+
+    @property
+    def sequences(self) -> int:
+        """Sequences of one micro-batch; preference pairs count twice."""
+        return self.per_device_train_batch_size * (2 if self.objective in ("dpo", "orpo", "reward") else 1)
+
+
+@cache
+def frameworks() -> dict[str, dict[str, Any]]:
+    """The table of frameworks: defaults, kernels, source."""
+    found: dict[str, dict[str, Any]] = json.loads(
+        files("planner.training").joinpath("frameworks.json").read_text("utf-8")
+    )
+    return found
+
+
+@cache
+def _versions() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(
+        files("planner.training").joinpath("transformers_versions.json").read_text("utf-8")
+    )
+    return found
+
+
+def kernels(recipe: Recipe) -> dict[str, Any]:
+    """Which code a (resolved) recipe runs: the framework's own, with this loss, at this transformers version."""
+    row = frameworks()[recipe.framework]
+    found: dict[str, Any] = {}
+    if recipe.transformers_version is not None:
+        asked = _numbers(recipe.transformers_version)
+        for rule in _versions():
+            if _numbers(rule.get("from", "0")) <= asked < _numbers(rule.get("below", "999")):
+                found |= rule["kernels"]
+    found |= row["kernels"]
+    found |= row.get("with_loss", {}).get(recipe.loss, {})
+    if recipe.torch_compile or found.get("compiled"):
+        found |= COMPILED
+    return found
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in version.split(".")[:2])
+    except ValueError:
+        raise UsageError(f"--transformers-version {version!r} is not a version such as 4.48",
+                         field="transformers_version") from None  # fmt: skip
+
+
+def resolve(recipe: Recipe) -> Recipe:
+    """The recipe with every default filled in.
+
+    Raises:
+        UsageError: an option's value is not known or not possible; names the option.
+    """
+    _check_names(recipe)
+    defaults = dict(frameworks()[recipe.framework]["defaults"])
+    if recipe.method in ("qlora", "qdora"):
+        defaults["base_quantization"] = "torchao-nf4" if recipe.framework == "torchtune" else "nf4"
+    if recipe.num_gpus > 1:
+        defaults["sharding"] = "ddp"
+    if recipe.base_quantization in ("nf4", "fp4", "int8") and recipe.framework == "transformers":
+        defaults["prepare_kbit"] = recipe.method in ("qlora", "qdora")
+    if recipe.method == "galore":
+        defaults["optim"] = "galore_adamw"
+    fallback = {
+        "autocast": "none", "master_weights": "none", "base_quantization": "none", "prepare_kbit": False,
+        "sharding": "none", "activation_offload": False, "padding": False, "torch_compile": False, "grad_dtype": None,
+    }  # fmt: skip
+    changes: dict[str, object] = {}
+    for field in fields(Recipe):
+        if getattr(recipe, field.name) is None:
+            value = defaults.get(field.name, fallback.get(field.name))
+            if value is not None:
+                changes[field.name] = value
+    resolved = replace(recipe, **changes)  # type: ignore[arg-type]
+    _check(resolved)
+    return resolved
+
+
+def _check_names(recipe: Recipe) -> None:
+    for option, value, known in (
+        ("framework", recipe.framework, tuple(frameworks())),
+        ("method", recipe.method, METHODS),
+        ("objective", recipe.objective, OBJECTIVES),
+        ("dtype", recipe.dtype, tuple(DTYPES)),
+        ("adapter_dtype", recipe.adapter_dtype, tuple(DTYPES)),
+        ("autocast", recipe.autocast, tuple(AUTOCASTS)),
+        ("master_weights", recipe.master_weights, ("none", "fp32")),
+        ("grad_dtype", recipe.grad_dtype, ("fp32", "bf16", "fp16", *DTYPES)),
+        ("base_quantization", recipe.base_quantization, QUANTISATIONS),
+        ("loss", recipe.loss, LOSSES),
+        ("attn_implementation", recipe.attn_implementation, ATTENTIONS),
+        ("sharding", recipe.sharding, SHARDINGS),
+    ):
+        if value is not None and value not in known:
+            raise UsageError(f"--{option.replace('_', '-')} {value!r} is not known{near(value, known)}", field=option)
+
+
+def near(value: str, known: tuple[str, ...]) -> str:
+    """What to try instead of an unknown value."""
+    close = difflib.get_close_matches(value, known, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else f"; expected one of {', '.join(known)}"
+
+
+def _check(recipe: Recipe) -> None:
+    """Refuse what cannot be run."""
+    for option in (
+        "per_device_train_batch_size", "gradient_accumulation_steps", "max_seq_length", "num_gpus", "lora_rank",
+        "checkpoint_every", "tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size",
+        "expert_parallel_size", "prompt_tokens", "optimizer_rank",
+    ):  # fmt: skip
+        value = getattr(recipe, option)
+        if value is not None and not 1 <= value <= 1 << 30:
+            raise UsageError(f"--{option.replace('_', '-')} is {value}; expected a whole number from 1", field=option)
+    if recipe.lora_dropout is not None and not 0 <= recipe.lora_dropout < 1:
+        raise UsageError(f"--lora-dropout is {recipe.lora_dropout}; expected 0 to below 1", field="lora_dropout")
+    if recipe.sharding in ("zero1", "zero2", "zero3", "fsdp", "fsdp2", "hsdp") and recipe.num_gpus == 1:
+        raise UsageError(
+            f"--sharding {recipe.sharding} shares states between GPUs, and --num-gpus is 1; leave it out",
+            field="sharding",
+        )
+    quantised = recipe.base_quantization != "none"
+    if quantised and not recipe.adapters and recipe.method not in ("inference", "prompt"):
+        raise UsageError(
+            f"--base-quantization {recipe.base_quantization} freezes the base; --method {recipe.method} trains it:"
+            " use qlora",
+            field="base_quantization",
+        )
+    if recipe.method in ("qlora", "qdora") and not quantised:
+        raise UsageError(f"--method {recipe.method} needs a quantised base, and --base-quantization is none",
+                         field="base_quantization")  # fmt: skip
+    model_ways = recipe.tensor_parallel_size * recipe.pipeline_parallel_size * recipe.context_parallel_size
+    if recipe.num_gpus % model_ways:
+        raise UsageError(
+            f"--num-gpus {recipe.num_gpus} is not a multiple of tensor x pipeline x context parallel = {model_ways}",
+            field="num_gpus",
+        )
+    if recipe.framework == "megatron" and "8bit" in (recipe.optim or ""):
+        raise UsageError("Megatron has no 8-bit optimizer; use --optim adamw_apex_fused", field="optim")
+    if recipe.generation_share is not None and not 0 <= recipe.generation_share < 1:
+        raise UsageError("--generation-share is a fraction from 0 to below 1", field="generation_share")

@@ -1,0 +1,311 @@
+"""One training step on the tape: embedding, layers, head and loss, and back, as a list of peaks by phase.
+
+A checkpointed segment keeps its input alone; in backward its forward is run again with its graph, beside that input.
+The phases are those that can hold the peak: the forward, the loss (its forward end and its backward), the backward of
+the layers, and the optimizer's step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from planner.training.allocator import segment_share
+from planner.model.model import Model
+from planner.model.spec import ModelSpec
+from planner.model.tensor import Norm, Role
+from planner.training.blocks.block import Block, Kernels, Weight
+from planner.training.blocks.layer import run_layer
+from planner.training.loss import Head, run_head
+from planner.training.profiles import Profile, profile, without_graph
+from planner.training.recipe import AUTOCASTS, Recipe, kernels
+from planner.training.sharding import fp32_stream
+from planner.training.tape import Tape, Value
+from planner.training.trainable import Inventory, LayerGroup, TrainTensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """What a phase of the step adds at its peak to the states, in bytes."""
+
+    name: str
+    activation_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepMemory:
+    """The step's activations.
+
+    Args:
+        phases: peaks above the states, gradients included.
+        saved_bytes: what forward leaves for backward at its end, without the logits.
+        layer_bytes: what one layer keeps (the largest), without checkpointing.
+        logits_bytes: peak of the head above what the layers keep.
+        gradient_bytes: gradients alive at the end of backward.
+    """
+
+    phases: tuple[Phase, ...]
+    saved_bytes: int
+    layer_bytes: int
+    logits_bytes: int
+    gradient_bytes: int
+    stream_width: int
+    host_bytes: int = 0
+
+    def peak(self) -> Phase:
+        """The phase with the most."""
+        return max(self.phases, key=lambda phase: phase.activation_bytes)
+
+
+def step_memory(model: Model, found: Inventory, recipe: Recipe, *, exact_sizes: bool = False) -> StepMemory:
+    """Activations and gradients of one micro-batch, by phase.
+
+    Args:
+        exact_sizes: tensors count their own bytes, not what the allocator rounds them to; CPU kernels.
+    """
+    return _Step(model, found, recipe, exact_sizes=exact_sizes).run()
+
+
+class _Step:
+    def __init__(self, model: Model, found: Inventory, recipe: Recipe, *, exact_sizes: bool) -> None:
+        self.model, self.found, self.recipe, self.exact = model, found, recipe, exact_sizes
+        self.spec = model.spec
+        self.own = kernels(recipe)
+        self.autocast = AUTOCASTS[recipe.autocast or "none"]
+        self.width = self._stream_width()
+        self.seq = -(-recipe.max_seq_length // recipe.context_parallel_size)
+        self.batch = recipe.sequences
+        self.tokens = self.seq * self.batch
+        self.kernels = self._kernels()
+        self.cached: dict[tuple[int, bool], tuple[Profile, Profile | None]] = {}
+
+    def tape(self) -> Tape:
+        rounding: Callable[[int], int] = (lambda size: size) if self.exact else segment_share
+        return Tape(rounding=rounding, autocast=self.autocast, cuda=not self.exact)
+
+    def _stream_width(self) -> int:
+        """Bytes of an element of the embedding's output."""
+        if fp32_stream(self.recipe):
+            return 4
+        return next((t.width for t in self.found.embeddings if t.tensor.role is Role.EMBEDDING), 2)
+
+    def _kernels(self) -> Kernels:
+        recipe, own = self.recipe, self.own
+        attention = recipe.attn_implementation or "sdpa"
+        return Kernels(
+            attention=attention,
+            masked=bool(recipe.padding),
+            norm=str(own.get("norm", "hf")),
+            mlp=str(own.get("mlp", "hf")),
+            rope=str(own.get("rope", "hf")),
+            expand_keys=bool(own.get("expand_keys", False)),
+            reentrant=bool(own.get("reentrant", False)),
+            joined_projections=bool(own.get("joined_projections", False)),
+        )
+
+    def block(self, tape: Tape, tensors: tuple[TrainTensor, ...]) -> Block:
+        weights = {t.tensor.name: _weight(t) for t in tensors}
+        return Block(
+            tape=tape, batch=self.batch, seq=self.seq, hidden_size=self.spec.hidden_size, weights=weights,
+            kernels=self.kernels, mask_width=self.width if self.kernels.attention == "eager" else 0,
+            position_width=self.width, model_type=self.spec.model_type,
+        )  # fmt: skip
+
+    def layer_profile(self, group: LayerGroup, *, below: bool, checkpointed: bool) -> Profile:
+        """The profile of a layer; `below`: something under it is trained."""
+        numel = self.tokens * self.spec.hidden_size
+
+        def forward(tape: Tape, x: Value) -> tuple[Value, list[Value]]:
+            block = self.block(tape, group.tensors)
+            return run_layer(block, group.layer, x), []
+
+        inside = profile(
+            self.tape, forward, numel=numel, width=self.width, needs_grad=below, keep_input=checkpointed,
+            keep_gradients=self.keep_gradients,
+        )  # fmt: skip
+        if not checkpointed:
+            return inside
+        peak, left = without_graph(self.tape, forward, numel=numel, width=self.width)
+        size = self.tape().rounding(numel * self.width)
+        out = 0 if self.kernels.reentrant else size
+        again = inside.forward_left - inside.cast_bytes_released - out
+        return Profile(
+            forward_peak=peak,
+            forward_left=left,
+            backward_peak=max(inside.forward_peak, again + inside.backward_peak),
+            backward_left=again + inside.backward_left - (size - out),
+            cast_bytes=inside.cast_bytes,
+            cast_bytes_released=inside.cast_bytes,
+            gradient_bytes=inside.gradient_bytes,
+        )
+
+    @property
+    def keep_gradients(self) -> bool:
+        """Parameters keep the gradients that this micro-batch makes."""
+        shared = self.recipe.sharding in ("zero2", "zero3", "fsdp", "fsdp2", "hsdp")
+        return not (self.recipe.optimizer_in_backward or gradients_wait(self.recipe) or shared)
+
+    def run(self) -> StepMemory:
+        recipe, spec = self.recipe, self.spec
+        if recipe.method == "inference":
+            return self._forward_only()
+        checkpointed = bool(recipe.gradient_checkpointing)
+        by_index: dict[int, LayerGroup] = {}
+        for group in self.found.layers:
+            by_index.update(dict.fromkeys(group.indices, group))
+        trained_embedding = any(t.trainable or t.saved_copy for t in self.found.embeddings) or recipe.method == "prompt"
+        below = trained_embedding or (checkpointed and recipe.adapters)
+        profiles: list[Profile] = []
+        memo: dict[tuple[int, bool], Profile] = {}
+        for index in range(len(spec.layers)):
+            group = by_index[index]
+            key = (id(group), below)
+            if key not in memo:
+                memo[key] = self.layer_profile(group, below=below, checkpointed=checkpointed)
+            profiles.append(memo[key])
+            below = below or any(t.trainable or t.adapter for t in group.tensors)
+        head = self.head_profile(below)
+        return self._walk(profiles, head, trained_embedding)
+
+    def head_profile(self, below: bool) -> Profile:
+        """The final norm, the output matrix and the loss."""
+        tensors = self.found.head
+        output = next((t for t in tensors if t.tensor.role is Role.LM_HEAD), None)
+        if output is None:
+            output = next(t for t in self.found.embeddings if t.tensor.role is Role.EMBEDDING)
+        weight = replace(_weight(output), adapter=None)
+        recipe, own = self.recipe, self.own
+        head = Head(
+            norm=final_norm(self.spec), output=weight, loss=recipe.loss or "hf",
+            chunking=str(own.get("chunking", "trl")), upcast=str(own.get("upcast", "loss")),
+            shifted_copy=bool(own.get("shifted_copy", False)), keep_outputs=bool(recipe.keep_outputs),
+            in_place_converts=bool(own.get("in_place_converts", True)), compiled=bool(own.get("compiled", False)),
+            kept_tokens=(recipe.logits_to_keep or 0) * self.batch,
+            softcap=self.spec.model_type in ("gemma2",),
+        )  # fmt: skip
+
+        def forward(tape: Tape, x: Value) -> tuple[Value, list[Value]]:
+            block = self.block(tape, tuple(t for t in tensors if t is not output))
+            block.weights = {**block.weights, "lm_head.weight": weight}
+            return run_head(block, head, x)
+
+        return profile(
+            self.tape, forward, numel=self.tokens * self.spec.hidden_size, width=self.width, needs_grad=below,
+            keep_gradients=self.keep_gradients,
+        )  # fmt: skip
+
+    def _walk(self, profiles: list[Profile], head: Profile, trained_embedding: bool) -> StepMemory:
+        tape = self.tape()
+        stream = tape.rounding(self.tokens * self.spec.hidden_size * self.width)
+        # Checkpointed inputs that go to host memory leave the card once the layer has run; two are under way.
+        offloaded = stream if self.recipe.activation_offload and self.recipe.gradient_checkpointing else 0
+        live = stream + self._shared_bytes() + 2 * offloaded
+        forward_peak = live
+        for one in profiles:
+            forward_peak = max(forward_peak, live + one.forward_peak)
+            live += one.forward_left - offloaded
+        saved = live - stream
+        forward_end = live + head.forward_peak
+        live += head.forward_left
+        released = sum(one.cast_bytes_released for one in (*profiles, head))
+        live -= released
+        backward_at_head = live + head.backward_peak
+        live += head.backward_left
+        backward_peak = live
+        for one in reversed(profiles):
+            live += offloaded
+            backward_peak = max(backward_peak, live + one.backward_peak)
+            live += one.backward_left
+        gradients = head.gradient_bytes + sum(one.gradient_bytes for one in profiles)
+        if trained_embedding:
+            matrix = next(t for t in self.found.embeddings if t.tensor.role is Role.EMBEDDING)
+            size = tape.rounding(matrix.numel * matrix.width)
+            backward_peak = max(backward_peak, live + size)
+            if not self.spec.tie_word_embeddings:
+                gradients += size
+        phases = (
+            Phase(name="forward", activation_bytes=forward_peak),
+            Phase(name="loss forward", activation_bytes=forward_end),
+            Phase(name="loss backward", activation_bytes=backward_at_head),
+            Phase(name="backward of the layers", activation_bytes=backward_peak),
+        )
+        layer = max((one.forward_left for one in profiles), default=0)
+        return StepMemory(
+            phases=phases,
+            saved_bytes=saved,
+            layer_bytes=layer,
+            logits_bytes=max(head.forward_peak, head.backward_peak),
+            gradient_bytes=gradients,
+            stream_width=self.width,
+            host_bytes=offloaded * len(profiles),
+        )
+
+    def _forward_only(self) -> StepMemory:
+        """One forward without a graph: the cache of every layer, one layer's tensors, the logits in 16 bit."""
+        recipe, spec, tape = self.recipe, self.spec, self.tape()
+        numel = self.tokens * spec.hidden_size
+        stream = tape.rounding(numel * self.width)
+        live = stream + self._shared_bytes()
+        peak = live
+        for group in self.found.layers:
+            def forward(tape: Tape, x: Value, group: LayerGroup = group) -> tuple[Value, list[Value]]:
+                return run_layer(self.block(tape, group.tensors), group.layer, x), []
+
+            kept = 0
+            if recipe.use_cache:
+                kept = sum(self.tokens * cached_elements(mixer) * self.width for mixer in group.layer.mixers)
+            above, _ = without_graph(self.tape, forward, numel=numel, width=self.width)
+            live += kept * len(group.indices)
+            peak = max(peak, live + above)
+        saved = live - stream
+        logits = tape.rounding((recipe.logits_to_keep or self.seq) * self.batch * spec.vocab_size * self.width)
+        phases = (Phase(name="forward", activation_bytes=peak), Phase(name="logits", activation_bytes=live + logits))
+        return StepMemory(
+            phases=phases, saved_bytes=saved, layer_bytes=0, logits_bytes=logits, gradient_bytes=0,
+            stream_width=self.width,
+        )  # fmt: skip
+
+    def _shared_bytes(self) -> int:
+        """Rotary tables, token ids, labels and the mask, which all layers share."""
+        tape = self.tape()
+        size = 3 * tape.rounding(self.tokens * 8)
+        rotary = max((getattr(m, "rotary_dim", 0) for layer in self.spec.layers for m in layer.mixers), default=0)
+        size += 2 * tape.rounding(self.seq * rotary * self.width)
+        if self.kernels.attention == "eager":
+            size += tape.rounding(self.batch * self.seq * self.seq * self.width)
+        return size
+
+
+def gradients_wait(recipe: Recipe) -> bool:
+    """The gradients of an earlier micro-batch or step are alive while this one runs."""
+    kept = bool(kernels(recipe).get("gradients_kept", False))
+    return recipe.method != "inference" and (recipe.gradient_accumulation_steps > 1 or kept)
+
+
+def cached_elements(mixer: object) -> int:
+    """Elements of keys and values that a mixer caches for one token."""
+    return int(getattr(mixer, "key_size", 0)) + int(getattr(mixer, "value_size", 0))
+
+
+def final_norm(spec: ModelSpec) -> Norm | None:
+    """The norm before the output matrix, read off the head's tensors."""
+    named = [t for t in spec.head if t.role is Role.NORM and t.name.endswith(".weight")]
+    if not named:
+        return None
+    like = next((n for layer in spec.layers for n in layer.norms), None)
+    kind = like.kind if like else "rms"
+    name = named[-1].name.removesuffix(".weight")
+    return Norm(name, named[-1].shape[0], kind, bias=any(t.name == f"{name}.bias" for t in spec.head))
+
+
+def _weight(found: TrainTensor) -> Weight:
+    shape = found.shape
+    out_features, in_features = (shape[0], shape[1]) if len(shape) > 1 else (shape[0], 1)
+    if len(shape) == 2 and found.tensor.input_dim == 0:
+        out_features, in_features = in_features, out_features
+    if len(shape) > 2:
+        out_features, in_features = found.numel // shape[-1], shape[-1]
+    return Weight(
+        out_features=out_features, in_features=in_features, width=found.width,
+        trainable=found.trainable or found.saved_copy, storage=found.storage, adapter=found.adapter,
+    )  # fmt: skip

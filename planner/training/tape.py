@@ -1,0 +1,202 @@
+"""A tape of torch operations that counts bytes instead of computing: what is alive when, in forward and backward.
+
+Blocks are written as the framework's own forward is written, on `Value`s that have a size and no content. A value's
+memory is held as long as a Python variable of the block, or a node of the graph, refers to it, which is how torch
+holds it too; so the lifetimes of the tape are those of the program it mirrors. Running the tape backwards makes the
+gradients that autograd would make, in its order, and lets go of saved tensors when autograd does.
+
+Sources: torch 2.13 autograd (`torch/csrc/autograd/engine.cpp`, `input_buffer.cpp`, `functions/accumulate_grad.h`):
+nodes run in reverse order of creation; a saved tensor is released after its node has run; gradients that meet are
+added in place when nothing else refers to one of them; a parameter's first gradient is taken over, not copied.
+All sizes in bytes unless a name says elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+Backward = Callable[["Value"], "Sequence[Value | None]"]
+
+
+class Storage:
+    """Bytes on a tape's device, given back when no value refers to them any more."""
+
+    __slots__ = ("owners", "size", "tape")
+
+    def __init__(self, tape: Tape, size: int) -> None:
+        self.tape, self.size, self.owners = tape, size, 0
+        tape.live += size
+        if tape.live > tape.peak:
+            tape.peak = tape.live
+
+
+class Value:
+    """A tensor without content: `numel` elements of `width` bytes, and the node that gives it a gradient.
+
+    A value without storage is a parameter: its bytes are counted elsewhere.
+    """
+
+    __slots__ = ("cast", "leaf", "node", "numel", "storage", "width")
+
+    def __init__(self, numel: int, width: int, storage: Storage | None, *, leaf: bool = False) -> None:
+        self.numel, self.width, self.storage, self.leaf = numel, width, storage, leaf
+        self.node: Node | None = None
+        self.cast: Value | None = None  # autocast's copy of a parameter
+        if storage is not None:
+            storage.owners += 1
+
+    def __del__(self) -> None:
+        storage = self.storage
+        if storage is not None:
+            storage.owners -= 1
+            if not storage.owners:
+                storage.tape.live -= storage.size
+
+    @property
+    def needs_grad(self) -> bool:
+        """Backward computes a gradient for it."""
+        return self.leaf or self.node is not None
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """One step of the backward graph: where its gradients go, and what makes them."""
+
+    index: int
+    targets: list[Value | Node | None]
+    backward: Backward
+
+
+def parameter(numel: int, width: int, *, trainable: bool) -> Value:
+    """A weight: no bytes on the tape; a leaf that gets a gradient if it is trainable."""
+    return Value(numel, width, None, leaf=trainable)
+
+
+class Tape:
+    """Counts live and peak bytes of what runs on it.
+
+    Args:
+        rounding: what the allocator counts for a request of so many bytes.
+        autocast: width that matrix operations convert to, 0 when there is no autocast.
+        cuda: kernels are the GPU's (some differ from the CPU's in what they keep).
+    """
+
+    def __init__(
+        self, *, rounding: Callable[[int], int] = lambda size: size, autocast: int = 0, cuda: bool = True
+    ) -> None:
+        self.rounding, self.autocast, self.cuda = rounding, autocast, cuda
+        self.live = self.peak = 0
+        self.grad_enabled = True
+        self.keep_gradients = True
+        self.parameter_gradient_bytes = 0
+        self.casts: list[Value] = []
+        self._nodes: list[Node] = []
+        self._gradients: dict[Node, Value] = {}
+        self._leaves: dict[int, tuple[Value, Value]] = {}
+        self._created = 0
+
+    def mark(self) -> int:
+        """Start measuring a new peak from here; returns what is alive."""
+        self.peak = self.live
+        return self.live
+
+    def new(self, numel: int, width: int) -> Value:
+        """A fresh tensor."""
+        return Value(numel, width, Storage(self, self.rounding(numel * width)))
+
+    def like(self, value: Value) -> Value:
+        """A fresh tensor of the same size."""
+        return self.new(value.numel, value.width)
+
+    def input(self, numel: int, width: int, *, needs_grad: bool) -> Value:
+        """A tensor that comes from outside, such as the previous layer's output."""
+        value = self.new(numel, width)
+        if needs_grad:
+            self.record(value, (), lambda _grad: ())
+        return value
+
+    def record(self, out: Value, inputs: Sequence[Value], backward: Backward) -> Value:
+        """Make `out` the result of an operation on `inputs`; `backward` gives a gradient for each of them."""
+        if not self.grad_enabled or (inputs and not any(value.needs_grad for value in inputs)):
+            return out
+        targets = [value if value.leaf else value.node for value in inputs]
+        node = Node(self._created, targets, backward)
+        self._created += 1
+        self._nodes.append(node)
+        out.node = node
+        return out
+
+    def backward(self, out: Value, gradient: Value) -> None:
+        """Run the graph of `out` backwards from its gradient; what was saved is gone afterwards.
+
+        Nodes of tape inputs keep their gradient (`gradient_of`).
+        """
+        assert out.node is not None
+        root = out.node
+        del out
+        self._gradients[root] = gradient
+        del gradient, root
+        while self._nodes:
+            node = self._nodes.pop()
+            grad = self._gradients.pop(node, None)
+            if grad is None:
+                continue
+            if not node.targets:
+                self._gradients[node] = grad
+                continue
+            results = list(node.backward(grad))
+            node.backward = _spent
+            del grad
+            targets = node.targets
+            del node
+            results.reverse()
+            for target in targets:
+                result = results.pop()
+                if result is None or target is None:
+                    continue
+                self._receive(target, result)
+                del result
+            results.clear()
+
+    def _receive(self, target: Value | Node, gradient: Value) -> None:
+        if isinstance(target, Node):
+            old = self._gradients.pop(target, None)
+            self._gradients[target] = gradient if old is None else self._sum(old, gradient)
+            return
+        known = self._leaves.get(id(target))
+        if known is None and gradient.storage is not None:
+            self.parameter_gradient_bytes += gradient.storage.size
+            if not self.keep_gradients:
+                gradient = Value(gradient.numel, gradient.width, None)
+            self._leaves[id(target)] = (target, gradient)
+
+    def _sum(self, one: Value, other: Value) -> Value:
+        for value in (one, other):
+            if value.storage is not None and value.storage.owners == 1:
+                return value
+        return self.like(one)
+
+    def gradient_of(self, value: Value) -> Value | None:
+        """The gradient that reached a tape input, and is not kept by the tape any longer."""
+        assert value.node is not None
+        return self._gradients.pop(value.node, None)
+
+    def forget(self) -> None:
+        """Drop the graph without running it (a recomputed forward whose outputs are not needed)."""
+        self._nodes.clear()
+        self._gradients.clear()
+
+    def view(self, value: Value) -> Value:
+        """The same storage under another shape."""
+        out = Value(value.numel, value.width, value.storage)
+        return self.record(out, (value,), lambda grad: (Value(grad.numel, grad.width, grad.storage),))
+
+
+def _spent(_grad: Value) -> Sequence[Value | None]:
+    raise AssertionError("a node ran twice")
+
+
+def detached(value: Value) -> Value:
+    """What a node saves: the storage without the graph behind it."""
+    return Value(value.numel, value.width, value.storage)

@@ -1,0 +1,279 @@
+"""Which tensors a recipe stores in what, freezes, trains, or gives an adapter: the model's inventory as training sees it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Final
+
+from planner.errors import UsageError
+from planner.memory.format_table import weight_format
+from planner.memory.formats import Plain, WeightFormat
+from planner.memory.sharding import Parallelism, local_shape
+from planner.model.model import Model
+from planner.model.spec import Layer, ModelSpec
+from planner.model.tensor import Role, Tensor
+from planner.training.blocks.block import Adapter
+from planner.training.recipe import DTYPES, Recipe, kernels
+
+_BNB: Final = frozenset({"nf4", "fp4", "int8"})
+_FORMATS: Final = {
+    "nf4": "bnb_nf4", "fp4": "bnb_fp4", "int8": "bnb_int8", "gptq": "gptq_4bit", "awq": "awq_4bit",
+    "torchao-nf4": "bnb_nf4_dq",
+}  # fmt: skip
+_STORAGE: Final = {
+    "nf4": "dequantised", "fp4": "dequantised", "torchao-nf4": "dequantised", "int8": "int8", "gptq": "fused",
+    "awq": "fused",
+}  # fmt: skip
+# What stacks that write their own modules call the projections (litgpt lora.py, torchtune lora builders).
+_ALIASES: Final = {
+    "query": "q_proj", "key": "k_proj", "value": "v_proj", "projection": "o_proj", "q": "q_proj", "k": "k_proj",
+    "v": "v_proj", "output_proj": "o_proj",
+}  # fmt: skip
+# The fused module that holds a projection where the checkpoint has it in one matrix.
+_FUSED_HOLDERS: Final = {
+    "q_proj": ("qkv_proj", "query_key_value", "c_attn", "Wqkv", "W_pack"),
+    "k_proj": ("qkv_proj", "query_key_value", "c_attn", "Wqkv", "W_pack"),
+    "v_proj": ("qkv_proj", "query_key_value", "c_attn", "Wqkv", "W_pack"),
+    "o_proj": ("dense", "out_proj", "c_proj"),
+    "gate_proj": ("gate_up_proj",), "up_proj": ("gate_up_proj", "dense_h_to_4h", "fc1", "c_fc"),
+    "down_proj": ("dense_4h_to_h", "fc2"),
+}  # fmt: skip
+_DEFAULT_TARGETS: Final = ("q_proj", "v_proj")  # peft utils/constants.py for Llama and most models
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainTensor:
+    """One tensor under a recipe.
+
+    Args:
+        tensor: as the inventory has it, its name relative to its layer.
+        shape: local shape on one tensor-parallel rank.
+        format: how it is stored.
+        width: bytes of an element of the type it computes in.
+        storage: how a linear layer reads it (see `blocks.block.Weight`).
+        trainable: gets a gradient and optimizer states.
+        adapter: its low-rank adapter.
+        saved_copy: a trainable copy is kept beside the frozen original (PEFT's modules_to_save).
+    """
+
+    tensor: Tensor
+    shape: tuple[int, ...]
+    format: WeightFormat
+    width: int
+    storage: str
+    trainable: bool
+    adapter: Adapter | None = None
+    saved_copy: bool = False
+
+    @property
+    def numel(self) -> int:
+        """Local elements."""
+        total = 1
+        for extent in self.shape:
+            total *= extent
+        return total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerGroup:
+    """Layers that are alike in every respect: one is looked at for all.
+
+    Args:
+        first: index of the first.
+        count: how many follow each other or are spread over the stack.
+        indices: all of them.
+    """
+
+    layer: Layer
+    indices: tuple[int, ...]
+    tensors: tuple[TrainTensor, ...]
+    trains: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """Every tensor: embeddings, layers by kind, head, towers."""
+
+    embeddings: tuple[TrainTensor, ...]
+    layers: tuple[LayerGroup, ...]
+    head: tuple[TrainTensor, ...]
+    towers: tuple[TrainTensor, ...]
+    notes: tuple[str, ...]
+
+    def all(self) -> list[tuple[TrainTensor, int]]:
+        """Every tensor with how many layers have one like it."""
+        found = [(tensor, 1) for tensor in (*self.towers, *self.embeddings, *self.head)]
+        for group in self.layers:
+            found += [(tensor, len(group.indices)) for tensor in group.tensors]
+        return found
+
+
+def inventory(model: Model, recipe: Recipe) -> Inventory:
+    """The model's tensors as the (resolved) recipe treats them.
+
+    Raises:
+        UsageError: adapter targets, modules to save or frozen layers that match nothing.
+    """
+    return _Reader(model.spec, recipe).read()
+
+
+class _Reader:
+    def __init__(self, spec: ModelSpec, recipe: Recipe) -> None:
+        self.spec, self.recipe = spec, recipe
+        multiple = 128 * recipe.tensor_parallel_size if recipe.framework == "megatron" else 1
+        self.parallelism = Parallelism(
+            tensor_parallel_size=recipe.tensor_parallel_size,
+            data_parallel_size=1,
+            vocabulary_multiple=multiple,
+        )
+        self.targets = _Targets(recipe.lora_target_modules or _DEFAULT_TARGETS)
+        self.adapted = self.saved = 0
+        self.notes: list[str] = []
+
+    def read(self) -> Inventory:
+        spec, recipe = self.spec, self.recipe
+        total = len(spec.layers)
+        frozen = recipe.freeze_layers if recipe.method == "freeze" else 0
+        if recipe.method == "freeze":
+            frozen = total - 2 if frozen is None else frozen
+            if not 0 <= frozen <= total:
+                raise UsageError(f"--freeze-layers is {frozen}; the model has {total} layers", field="freeze_layers")
+        groups: dict[tuple[int, bool], list[int]] = {}
+        for index, layer in enumerate(spec.layers):
+            groups.setdefault((id(layer), index >= (frozen or 0)), []).append(index)
+        layers = []
+        for (_, trains), indices in groups.items():
+            layer = spec.layers[indices[0]]
+            tensors = tuple(
+                self._tensor(tensor, f"{spec.layer_prefix}.{indices[0]}.{tensor.name}", trains)
+                for tensor in layer.tensors(spec.hidden_size)
+                if not tensor.buffer
+            )
+            layers.append(LayerGroup(layer=layer, indices=tuple(indices), tensors=tensors, trains=trains))
+        outside = recipe.method == "full" or recipe.method == "galore"
+        embeddings = tuple(self._tensor(tensor, tensor.name, outside) for tensor in spec.embeddings)
+        head = tuple(self._tensor(tensor, tensor.name, outside or recipe.method == "freeze") for tensor in spec.head)
+        if spec.tie_word_embeddings and kernels(recipe).get("untied"):
+            head += tuple(
+                replace(t, tensor=replace(t.tensor, name="lm_head.weight", role=Role.LM_HEAD))
+                for t in embeddings
+                if t.tensor.role is Role.EMBEDDING
+            )
+            self.notes.append(f"{recipe.framework} does not tie the output matrix to the embedding")
+        towers = [self._tensor(tensor, tensor.name, False) for stack in spec.stacks for tensor in stack.tensors]
+        for stack in spec.stacks:
+            for layer in stack.layers:
+                towers += [self._tensor(t, t.name, False) for t in layer.tensors(stack.hidden_size) if not t.buffer]
+        if spec.stacks and spec.decoder:
+            self.notes.append("towers are frozen and run without a gradient; their own activations are not counted")
+        self._check_matches()
+        return Inventory(
+            embeddings=embeddings, layers=tuple(layers), head=head, towers=tuple(towers), notes=tuple(self.notes)
+        )
+
+    def _check_matches(self) -> None:
+        recipe = self.recipe
+        if recipe.adapters and not self.adapted:
+            names = sorted({t.name.split(".")[-2] for t in self.spec.layers[0].tensors(self.spec.hidden_size) if t.linear})
+            raise UsageError(
+                f"--lora-target-modules {','.join(self.targets.asked)} matches nothing in this model; it has"
+                f" {', '.join(names)}",
+                field="lora_target_modules",
+            )
+        if recipe.modules_to_save and not self.saved:
+            raise UsageError(
+                f"--modules-to-save {','.join(recipe.modules_to_save)} matches nothing in this model",
+                field="modules_to_save",
+            )
+
+    def _tensor(self, tensor: Tensor, name: str, in_trained_part: bool) -> TrainTensor:
+        recipe = self.recipe
+        shape = local_shape(tensor, self.parallelism)
+        width = DTYPES[recipe.dtype or "bfloat16"]
+        stored: WeightFormat = Plain(name=recipe.dtype or "bfloat16", element_bytes=width)
+        storage = "plain"
+        if self._quantised(tensor):
+            kind = recipe.base_quantization or "none"
+            double = kind in ("nf4", "fp4") and recipe.bnb_4bit_use_double_quant
+            stored, storage = weight_format(_FORMATS[kind] + ("_dq" if double else "")), _STORAGE[kind]
+        elif recipe.prepare_kbit:
+            width, stored = 4, Plain(name="float32", element_bytes=4)
+        trainable = recipe.method in ("full", "galore", "freeze") and in_trained_part
+        adapter = self._adapter(tensor, name)
+        saved_copy = recipe.adapters and any(
+            name.rsplit(".", 1)[0].endswith(module) for module in recipe.modules_to_save
+        )
+        if adapter is not None:
+            self.adapted += 1
+        if saved_copy:
+            self.saved += 1
+        return TrainTensor(
+            tensor=tensor, shape=shape, format=stored, width=width, storage=storage,
+            trainable=trainable, adapter=adapter, saved_copy=saved_copy,
+        )  # fmt: skip
+
+    def _quantised(self, tensor: Tensor) -> bool:
+        recipe = self.recipe
+        kind = recipe.base_quantization
+        if kind in (None, "none") or not tensor.linear or tensor.role in (Role.LM_HEAD, Role.ROUTER):
+            return False
+        if tensor.num_experts and kind in _BNB:
+            note = "experts are stacked parameters, which bitsandbytes does not convert: they stay in 16 bit"
+            if note not in self.notes:
+                self.notes.append(note)
+            return False
+        if kind == "torchao-nf4" and recipe.framework == "torchtune" and tensor.role is Role.MLP:
+            return self.targets.takes_mlp
+        return True
+
+    def _adapter(self, tensor: Tensor, name: str) -> Adapter | None:
+        recipe = self.recipe
+        if not recipe.adapters or not tensor.linear or not self.targets.match(tensor, name):
+            return None
+        return Adapter(
+            rank=recipe.lora_rank or 8,
+            width=DTYPES[recipe.adapter_dtype or "float32"],
+            dropout=recipe.lora_dropout or 0.0,
+            dora=recipe.method in ("dora", "qdora"),
+            casts_input=kernels(recipe).get("casts_input") is not False,
+        )
+
+
+class _Targets:
+    """PEFT's target_modules: endings of module names, one regular expression, or all-linear."""
+
+    def __init__(self, asked: tuple[str, ...]) -> None:
+        self.asked = asked
+        self.all_linear = asked == ("all-linear",)
+        wanted: list[str] = []
+        for name in asked:
+            if name == "mlp":
+                wanted += ["gate_proj", "up_proj", "down_proj"]
+            else:
+                wanted.append(_ALIASES.get(name, name))
+        self.names = tuple(dict.fromkeys(wanted))
+        self.takes_mlp = self.all_linear or any(name in self.names for name in ("gate_proj", "up_proj", "down_proj"))
+        try:
+            self.pattern = re.compile(asked[0]) if len(asked) == 1 and re.search(r"[*|()\[\]\\^$]", asked[0]) else None
+        except re.error as error:
+            raise UsageError(f"--lora-target-modules: {error}", field="lora_target_modules") from None
+
+    def match(self, tensor: Tensor, name: str) -> bool:
+        module = name.removesuffix(".weight")
+        if self.all_linear:
+            return tensor.role not in (Role.LM_HEAD, Role.ROUTER) and not tensor.num_experts and len(tensor.shape) == 2
+        if self.pattern is not None:
+            return self.pattern.fullmatch(module) is not None
+        for wanted in self.names:
+            if module == wanted or module.endswith("." + wanted):
+                return True
+            holders = _FUSED_HOLDERS.get(wanted, ())
+            if any(module.endswith("." + holder) for holder in holders) and self._in_block(wanted, module):
+                return True
+        return False
+
+    @staticmethod
+    def _in_block(wanted: str, module: str) -> bool:
+        """`dense` and `c_proj` name modules of the attention and of the MLP; only the attention's are o_proj."""
+        return wanted != "o_proj" or not re.search(r"\bmlp\.", module)
