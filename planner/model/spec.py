@@ -110,7 +110,8 @@ class ModelSpec:
         rope_tables: distinct rotary tables an engine allocates.
         notes: what a reader should know (ignored keys, choices made).
         assumed: what was assumed on the user's explicit wish.
-        quantization_config: the config's own, unread; None when the checkpoint is plain.
+        quantization_config: the config's own, unread, with `expert_dtype` where that lies beside it; None when the
+            checkpoint is plain.
     """
 
     model_type: str

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 
 from planner.errors import UsageError
 from planner.hardware.gpus import Gpu
-from planner.model.caches import StateCache
+from planner.model.caches import CompressedCache, StateCache
 from planner.model.model import Model
 from planner.serving.engines.profile import DEFAULT_VERSION, EngineProfile, profile_with_runner
 from planner.units import GIB
 
 _GPU_TOTAL_LIMIT = 1 << 44
 _V0_CHUNKED_FROM = 32_768
+# DeepseekSparseSWABackend.get_preferred_block_size (vLLM 0.20.0 to 0.33.0)
+_COMPRESSED_BLOCK = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,6 +246,8 @@ def _block_size(model: Model, deployment: Deployment, profile: EngineProfile) ->
     """16 tokens; MLA takes its attention backend's (FlashMLA 64 on Hopper, CUTLASS 128 or FlashInfer 64 later)."""
     if not model.has_latent_cache or profile.runner == "v0":
         return 16
+    if any(isinstance(cache, CompressedCache) for cache in model.caches):
+        return _COMPRESSED_BLOCK
     capability = deployment.gpu.capability if deployment.gpu else None
     if capability is not None and capability >= (10, 0):
         return 128 if profile.latent_workspace_cap == 131072 else 64

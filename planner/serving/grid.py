@@ -11,13 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from planner.errors import PlannerError
-from planner.memory.cache_formats import cache_format
 from planner.memory.component import SIDES
 from planner.memory.kv_cache import LayerCache, sequence_cost
 from planner.model.model import Model
 from planner.serving.deployment import Deployment, Resolved, resolve
 from planner.serving.kv_pool import Pool
-from planner.serving.stages import outside_of, parallelism_of, pool_of, stages_of
+from planner.serving.stages import cache_format_of, outside_of, parallelism_of, pool_of, stages_of
 from planner.serving.storage import scheme_for
 
 
@@ -151,7 +150,7 @@ def _cell(
         budget.starts
         and concurrency >= max(wanted, 1)
         and budget.outside[1] >= 0
-        and usable >= needed * pool.bytes_per_block
+        and usable >= pool.needed_bytes(length)
     ):
         verdict = "tight"
         if (not needed or high // needed >= wanted) and budget.outside[2] >= 0 and budget.available[2] > 0:
@@ -193,6 +192,7 @@ def _budget(model: Model, resolved: Resolved) -> _Budget:
 
 def _layout(model: Model, resolved: Resolved, cache_dtype: str) -> tuple[Pool, tuple[LayerCache, ...]] | str:
     try:
-        return pool_of(model, resolved, cache_format(cache_dtype, resolved.dtype), slice(0, len(model.spec.layers)))
+        form = cache_format_of(model, cache_dtype, resolved.dtype)
+        return pool_of(model, resolved, form, slice(0, len(model.spec.layers)))
     except PlannerError as error:
         return str(error)

@@ -11,125 +11,17 @@ Sources: vLLM `v1/kv_cache_interface.py`, `v1/core/kv_cache_utils.py` (0.9 to 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import lcm
 
 from planner.errors import UsageError
 from planner.memory.kv_cache import LayerCache
 from planner.model.caches import CompressedCache, CrossCache, IndexerCache, KeyValueCache, LatentCache, StateCache
 from planner.serving.engines.profile import EngineProfile
+from planner.serving.packed import packed_pool
+from planner.serving.pool import Group, Pool, PoolLayer, PoolOptions, ceil_div
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolOptions:
-    """The inputs that shape the pool, after defaults.
-
-    Args:
-        block_size: tokens of a block.
-        max_model_len: longest admitted request, in tokens.
-        tokens_in_flight: new tokens that may be scheduled at once; windows keep that many more.
-        hybrid_manager: windowed and recurrent layers get groups of their own.
-        state_mode: "none", "align" or "all": how prefix caching keeps recurrent states.
-        speculative_tokens: proposed tokens, which lengthen recurrent states.
-        context_parallel_size: GPUs that share each sequence's cache by position (decode context parallel).
-        attention_alignment: smallest unit of tokens that the attention kernel accepts in a hybrid model.
-    """
-
-    block_size: int
-    max_model_len: int
-    tokens_in_flight: int
-    hybrid_manager: bool = True
-    state_mode: str = "none"
-    speculative_tokens: int = 0
-    context_parallel_size: int = 1
-    attention_alignment: int = 16
-
-
-@dataclass(frozen=True, slots=True)
-class PoolLayer:
-    """`count` layers of one cache spec, as the engine sees it.
-
-    Args:
-        kind: "full", "sliding", "chunked", "latent", "indexer", "compressed", "state" or "cross".
-        page_bytes: bytes of one block of one layer.
-        block_size: tokens of that block (0 for states).
-        window: tokens of the window or chunk, or the source tokens of cross attention.
-    """
-
-    kind: str
-    count: int
-    page_bytes: int
-    block_size: int
-    window: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Layers that share block ids."""
-
-    layer: PoolLayer
-    layers: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
-    """The layout of the KV pool, before its size is known.
-
-    Args:
-        groups: what each block id can belong to.
-        bytes_per_block: bytes that one block id takes over all tensors.
-        padding_layers: layers that exist only to fill a group.
-        block_size: tokens of the smallest block that holds tokens.
-        tokens_line: rule of the printed token count.
-        reserves_null_block: the capacity check leaves one block out.
-    """
-
-    groups: tuple[Group, ...]
-    bytes_per_block: int
-    padding_layers: int
-    block_size: int
-    options: PoolOptions
-    tokens_line: str
-    reserves_null_block: bool = False
-
-    def blocks_for(self, length: int) -> int:
-        """Block ids that one request of `length` tokens takes, over all groups."""
-        return sum(_blocks_needed(group.layer, length, self.options) for group in self.groups)
-
-    def num_blocks(self, available_bytes: int) -> int:
-        """Blocks that fit in this many bytes."""
-        if not self.groups:
-            return 1
-        return max(available_bytes, 0) // self.bytes_per_block
-
-    def needed_bytes(self, length: int) -> int:
-        """Bytes one request of `length` tokens reserves."""
-        return self.blocks_for(length) * self.bytes_per_block
-
-    def max_concurrency(self, num_blocks: int, length: int | None = None) -> float:
-        """Requests of `length` tokens (default max_model_len) that the pool holds, as the engine prints it."""
-        needed = self.blocks_for(length or self.options.max_model_len)
-        return num_blocks / needed if needed else 0.0
-
-    def tokens(self, num_blocks: int) -> int:
-        """The printed "GPU KV cache size", by the rule of this version."""
-        if not self.groups:
-            return 0
-        if self.tokens_line == "concurrency":
-            return int(self.max_concurrency(num_blocks) * self.options.max_model_len)
-        return num_blocks // len(self.groups) * self.block_size * self.options.context_parallel_size
-
-    def longest_length(self, available_bytes: int, *, requests: int = 1, ceiling: int = 1 << 24) -> int:
-        """The longest request of which `requests` fit in this many bytes; 0 if none does."""
-        blocks = self.num_blocks(available_bytes)
-        low, high = 0, ceiling
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.blocks_for(middle) * requests <= blocks:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+__all__ = ["Group", "Pool", "PoolLayer", "PoolOptions", "build_pool"]
 
 
 def build_pool(caches: Sequence[LayerCache], profile: EngineProfile, options: PoolOptions) -> Pool:
@@ -138,6 +30,8 @@ def build_pool(caches: Sequence[LayerCache], profile: EngineProfile, options: Po
     Raises:
         UsageError: page sizes that the version cannot reconcile.
     """
+    if any(isinstance(entry.cache, CompressedCache) for entry in caches):
+        return packed_pool(caches, profile, options)
     layers, block_size = _pool_layers(caches, profile, options)
     if not layers:
         return _pool((), 1, 0, block_size, profile, options)
@@ -151,8 +45,6 @@ def build_pool(caches: Sequence[LayerCache], profile: EngineProfile, options: Po
         layer.kind in ("latent", "indexer", "full") for layer in layers
     ):
         return _uniform(layers, block_size, profile, options)
-    if any(layer.kind == "compressed" for layer in layers):
-        return _packed(layers, block_size, profile, options)
     return _grouped(_unified(layers, profile), block_size, profile, options)
 
 
@@ -180,7 +72,6 @@ _KINDS: dict[type, Callable[[LayerCache], tuple[str, int]]] = {
     KeyValueCache: lambda entry: _key_value_kind(entry),
     LatentCache: lambda entry: ("latent", 0),
     IndexerCache: lambda entry: ("indexer", 0),
-    CompressedCache: lambda entry: ("compressed", 0),
     CrossCache: lambda entry: ("cross", entry.cache.slots(0) if isinstance(entry.cache, CrossCache) else 0),
 }
 
@@ -200,13 +91,7 @@ def _pool_layers(
 ) -> tuple[list[PoolLayer], int]:
     """Page sizes, with the block of a hybrid model raised until an attention page covers a state (0.10+)."""
     states = [entry for entry in caches if isinstance(entry.cache, StateCache)]
-    # what DeepSeek-V4's compressors keep in fp32 lies in pages of the caches beside it (0.24+ compressor.py)
-    others = [
-        entry
-        for entry in caches
-        if not isinstance(entry.cache, StateCache)
-        and not (isinstance(entry.cache, CompressedCache) and entry.cache.dtype is not None)
-    ]
+    others = [entry for entry in caches if not isinstance(entry.cache, StateCache)]
     block_size = options.block_size
     state_page = max((entry.state_bytes for entry in states), default=0)
     if states and others:
@@ -216,18 +101,15 @@ def _pool_layers(
             chunk = lcm(
                 max(entry.cache.chunk_size for entry in states if isinstance(entry.cache, StateCache)) or 1, alignment
             )
-            needed = chunk * _ceil(_ceil(state_page, token_bytes), chunk)
+            needed = chunk * ceil_div(ceil_div(state_page, token_bytes), chunk)
         else:
-            needed = alignment * _ceil(state_page, alignment * token_bytes)
+            needed = alignment * ceil_div(state_page, alignment * token_bytes)
         block_size = max(block_size, needed)
         state_page = max(state_page, block_size * token_bytes)
     layers = []
     for entry in others:
         kind, window = _KINDS[type(entry.cache)](entry)
-        slots = block_size
-        if isinstance(entry.cache, CompressedCache | IndexerCache):
-            slots = _ceil(block_size, entry.cache.compress_ratio)
-        layers.append(PoolLayer(kind, entry.count, slots * entry.slot_bytes, block_size, window))
+        layers.append(PoolLayer(kind, entry.count, block_size * entry.slot_bytes, block_size, window))
     for entry in states:
         page = state_page if others else entry.state_bytes
         layers.append(PoolLayer("state", entry.count, page, 0))
@@ -257,13 +139,6 @@ def _uniform(layers: list[PoolLayer], block_size: int, profile: EngineProfile, o
     count = sum(layer.count for layer in layers)
     largest = max(layers, key=lambda layer: layer.page_bytes)
     return _pool((Group(largest, count),), total, 0, block_size, profile, options)
-
-
-def _packed(layers: list[PoolLayer], block_size: int, profile: EngineProfile, options: PoolOptions) -> Pool:
-    """DeepSeek-V4 (0.24+): one group a spec, a block as large as the largest group's pages together."""
-    groups = tuple(Group(layer, layer.count) for layer in layers)
-    size = max(layer.page_bytes * layer.count for layer in layers)
-    return _pool(groups, size, 0, block_size, profile, options)
 
 
 def _unified(layers: list[PoolLayer], profile: EngineProfile) -> list[PoolLayer]:
@@ -304,31 +179,10 @@ def _grouped(layers: list[PoolLayer], block_size: int, profile: EngineProfile, o
         size = largest
     groups: list[Group] = []
     for layer in layers:
-        needed = _ceil(layer.count, size)
+        needed = ceil_div(layer.count, size)
         whole, extra = divmod(layer.count, needed)
         groups += [Group(layer, whole + (1 if index < extra else 0)) for index in range(needed)]
     tensors = max(group.layers for group in groups)
     padding = sum(tensors - group.layers for group in groups)
     page = max(layer.page_bytes for layer in layers)
     return _pool(tuple(groups), page * tensors, padding, block_size, profile, options)
-
-
-def _blocks_needed(layer: PoolLayer, length: int, options: PoolOptions) -> int:
-    """Blocks one request of `length` tokens takes in one group (kv_cache_interface.py max_memory_usage_bytes)."""
-    if layer.kind == "state":
-        if options.state_mode == "all":
-            return _ceil(length, max(layer.block_size, options.block_size))
-        return (2 if options.state_mode == "align" else 1) + options.speculative_tokens
-    size = layer.block_size
-    if layer.kind == "sliding":
-        return _ceil(min(layer.window - 1 + options.tokens_in_flight, length), size) + 1
-    if layer.kind == "chunked":
-        return _ceil(min(layer.window + options.tokens_in_flight, length), size)
-    if layer.kind == "cross":
-        return _ceil(layer.window, size)
-    return _ceil(_ceil(length, options.context_parallel_size), size)
-
-
-def _ceil(amount: int, unit: int) -> int:
-    """Whole units that cover the amount."""
-    return -(-amount // unit)

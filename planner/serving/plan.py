@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from planner.errors import UsageError
-from planner.memory.cache_formats import CacheFormat, cache_format
+from planner.memory.cache_formats import CacheFormat
 from planner.memory.component import SIDES, Side
 from planner.memory.kv_cache import LayerCache, SequenceCost, sequence_cost
 from planner.memory.quantisation import WeightScheme
@@ -18,6 +18,7 @@ from planner.serving.deployment import Deployment, Resolved, resolve
 from planner.serving.kv_pool import Pool
 from planner.serving.stages import (
     Outside,
+    cache_format_of,
     outside_of,
     parallelism_of,
     pool_of,
@@ -123,7 +124,7 @@ def plan_serving(
     resolved = resolve(model, deployment)
     scheme = scheme_for(model, resolved)
     parallelism = parallelism_of(model, deployment)
-    form = cache_format(deployment.kv_cache_dtype, resolved.dtype)
+    form = cache_format_of(model, deployment.kv_cache_dtype, resolved.dtype)
     stages = stages_of(model, resolved, scheme, parallelism)
     pools = [pool_of(model, resolved, form, stage.layers) for stage in stages]
     availables = {side: [_available(resolved, stage, side) for stage in stages] for side in SIDES}

@@ -9,12 +9,12 @@ import math
 from dataclasses import dataclass, replace
 
 from planner.errors import UsageError
-from planner.memory.cache_formats import CacheFormat
+from planner.memory.cache_formats import CacheFormat, cache_format
 from planner.memory.component import SIDES, Side
 from planner.memory.kv_cache import LayerCache, layer_caches
 from planner.memory.quantisation import WeightScheme
 from planner.memory.sharding import Parallelism, divides, stage_layer_counts, stage_slices
-from planner.model.caches import LatentCache
+from planner.model.caches import CompressedCache, LatentCache
 from planner.model.model import Model
 from planner.model.tensors import tensors
 from planner.serving.budget import StageBudget, stage_budget
@@ -106,6 +106,19 @@ def stages_of(
         )
         for index, layers in enumerate(slices)
     )
+
+
+def cache_format_of(model: Model, name: str, dtype: str) -> CacheFormat:
+    """The cache format that an engine takes for this name: compressed caches have one fp8 layout, which is the default.
+
+    Source: vLLM 0.24.0 `models/deepseek_v4/attention.py` _resolve_dsv4_kv_cache_dtype.
+
+    Raises:
+        UnsupportedQuantization: no such format.
+    """
+    if any(isinstance(cache, CompressedCache) for cache in model.caches) and (name == "auto" or name.startswith("fp8")):
+        name = "fp8_ds_mla"
+    return cache_format(name, dtype)
 
 
 def pool_of(model: Model, resolved: Resolved, form: CacheFormat, layers: slice) -> tuple[Pool, tuple[LayerCache, ...]]:

@@ -16,6 +16,11 @@ def read_fp8(raw: RawConfig) -> Reading:
     block = raw.integers("weight_block_size", length=2, minimum=1)
     stored = block_format(block[0], block[1]) if block else weight_format("fp8")
     skip = skipped(raw, "modules_to_not_convert", "ignored_layers", "ignore")
+    if raw.text("expert_dtype", default="fp8") == "fp4":
+        # DeepSeek-V4: routed experts are MXFP4 beside fp8 linear layers
+        experts = weight_format("mxfp4")
+        rules = Rules((*skip, Rule(experts, experts=True), Rule(stored)))
+        return Reading(label=f"{stored.name}, experts {experts.name}", rules=rules)
     return Reading(label=stored.name, rules=Rules(all_but(skip, stored)))
 
 

@@ -9,6 +9,7 @@ deepseek_v4_mtp.py. Names are the checkpoint's.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -78,7 +79,28 @@ def build(raw: RawConfig) -> ModelSpec:
         embedding_name="embed.weight",
         rope_tables=_rope_tables(raw, dims, attention.rotary_dim),
     )
-    return replace(spec, draft_layers=(_draft(layer((0, False)), streams, hidden),) * drafts)
+    return replace(
+        spec,
+        draft_layers=(_draft(layer((0, False)), streams, hidden),) * drafts,
+        quantization_config=_quantization(raw, spec),
+    )
+
+
+def _quantization(raw: RawConfig, spec: ModelSpec) -> Mapping[str, object] | None:
+    """The config's quantisation, with `expert_dtype`, which lies beside it: "fp4" (also when missing) is MXFP4.
+
+    Source: vLLM 0.24.0 models/deepseek_v4/quant_config.py.
+
+    Raises:
+        UnsupportedArchitecture: neither fp4 nor fp8.
+    """
+    config = spec.quantization_config
+    if config is None or config.get("quant_method") != "fp8":
+        return config
+    experts = raw.text("expert_dtype", default="fp4")
+    if experts not in ("fp4", "fp8"):
+        raise refuse(raw, "expert_dtype", f"{experts[:40]!r} is not understood; expected fp4 or fp8")
+    return {**config, "expert_dtype": experts}
 
 
 def _attention(raw: RawConfig, dims: Dimensions) -> CompressedAttention:
@@ -200,6 +222,9 @@ def _draft(layer: Layer, streams: int, hidden_size: int) -> Layer:
 
 
 def _rope_tables(raw: RawConfig, dims: Dimensions, rotary_dim: int) -> tuple[RopeTable, ...]:
-    """Two bases: one for layers that see their window only, one for those that compress; both allocated alike."""
+    """Two bases: one for layers that see their window only, one for those that compress; both allocated alike, in fp32.
+
+    Source: vLLM 0.24.0 rotary_embedding/deepseek_scaling_rope.py DeepseekV4ScalingRotaryEmbedding.
+    """
     table = rope_table(raw, rotary_dim=rotary_dim, max_position_embeddings=dims.max_position_embeddings)
-    return (table, table)
+    return (replace(table, dtype="float32"),) * 2

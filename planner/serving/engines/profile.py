@@ -53,6 +53,8 @@ class EngineProfile:
         hybrid_manager: windowed and recurrent layers get groups of their own.
         group_tolerance: pad to the larger count when below numerator/denominator of the smaller ([0, 1]: never).
         unifies_pages: unequal pages are made equal by larger blocks.
+        packed_layout: how caches of different pages share a block (DeepSeek-V4): "none", "tuples", "buckets", "dense"
+            or "patterns".
         align_to_chunk: hybrid blocks are multiples of the recurrent chunk when prefixes are cached.
         tokens_line: "groups" or "concurrency": how the printed token count is made.
         capacity_check: "layers", "global_groups" or "groups": how the bytes one request needs are counted.
@@ -92,6 +94,7 @@ class EngineProfile:
     hybrid_manager: bool
     group_tolerance: tuple[int, int]
     unifies_pages: bool
+    packed_layout: str
     align_to_chunk: bool
     tokens_line: str
     capacity_check: str
