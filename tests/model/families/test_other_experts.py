@@ -1,4 +1,4 @@
-"""GLM-4.5, ERNIE 4.5, Hunyuan-A13B, Hy3, K-EXAONE, DBRX and Llama 4's decoder: layers, caches, experts, refusals."""
+"""GLM-4.5, ERNIE 4.5, Hunyuan-A13B, Hy3, K-EXAONE and DBRX: layers, caches, experts, refusals."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import pytest
 
 from planner.errors import ConfigError, UnsupportedArchitecture
 from planner.model.caches import KeyValueCache
-from planner.model.config import RawConfig
-from planner.model.families import build_spec
 from planner.model.kinds.attention import Attention
 from planner.model.spec import ModelSpec
 from planner.model.tensors import active_parameters, draft_tensors, parameters, tensors
 from tests.model.families.reading import (
     cache_bytes,
-    config_of,
     draft_parameters,
     expert_layers,
     shares,
@@ -25,19 +22,12 @@ AIR, GLM = "zai-org/GLM-4.5-Air", "zai-org/GLM-4.6"
 ERNIE, ERNIE_LARGE = "baidu/ERNIE-4.5-21B-A3B-PT", "baidu/ERNIE-4.5-300B-A47B-Base-PT"
 HUNYUAN, HY3 = "tencent/Hunyuan-A13B-Instruct", "tencent/Hy3-preview"
 EXAONE, DBRX = "LGAI-EXAONE/K-EXAONE-236B-A23B", "databricks/dbrx-instruct"
-SCOUT, MAVERICK = "meta-llama/Llama-4-Scout-17B-16E-Instruct", "meta-llama/Llama-4-Maverick-17B-128E-Instruct"
 
 
 def attention(spec: ModelSpec, layer: int) -> Attention:
     (mixer,) = spec.layers[layer].mixers
     assert isinstance(mixer, Attention)
     return mixer
-
-
-def llama4(model: str, **changes: object) -> ModelSpec:
-    text = config_of(model)["text_config"]
-    assert isinstance(text, dict)
-    return build_spec(RawConfig({**text, "model_type": "llama4_text", **changes}))
 
 
 # (layers, key heads, bytes of a token in one layer)
@@ -148,30 +138,70 @@ def test_dbrx_experts_are_plain_matrices() -> None:
     assert dealt["transformer.blocks.0.ffn.experts.mlp.w2"] == (2 * 10_752, 6144)
 
 
-def test_llama4_chunks_three_layers_of_four() -> None:
-    spec = llama4(SCOUT)
-    chunks = [attention(spec, index).attention_chunk_size for index in range(48)]
-    assert chunks == [8192, 8192, 8192, None] * 12
-    assert [attention(spec, index).rotary_dim for index in range(4)] == [128, 128, 128, 0]
-    # 8 heads x (128 + 128) x 2 B: up to 8,192 tokens everywhere, beyond in 12 layers
-    assert cache_bytes(spec, 8_192) == 48 * 8 * 256 * 2 * 8_192 == 1_610_612_736
-    assert cache_bytes(spec, 131_072) == 8 * 256 * 2 * (12 * 131_072 + 36 * 8_192)
-    without = llama4(SCOUT, layer_types=["full_attention"] * 48)
-    assert cache_bytes(without, 131_072) == 48 * 8 * 256 * 2 * 131_072
+def test_positions_everywhere_where_exaone_windows_nothing() -> None:
+    spec = spec_of(EXAONE, layer_types=["full_attention"] * 48)
+    assert {attention(spec, index).rotary_dim for index in range(48)} == {128}
 
 
-def test_llama4_experts_in_every_layer_or_every_other() -> None:
-    assert expert_layers(llama4(SCOUT)) == list(range(48))
-    maverick = llama4(MAVERICK)
-    assert expert_layers(maverick) == list(range(1, 48, 2))
-    assert expert_layers(llama4(MAVERICK, moe_layers=[3, 5])) == [3, 5]
-    experts = 24 * 128 * 3 * 5120 * 8192
-    assert active_parameters(maverick) == parameters(maverick) - experts + experts // 128
-    found = {tensor.name: tensor.shape for tensor in maverick.layers[1].tensors(5120)}
-    assert found["feed_forward.experts.gate_up_proj"] == (128, 5120, 2 * 8192)
-    assert found["feed_forward.shared_expert.gate_proj.weight"] == (8192, 5120)
-    dense = {tensor.name: tensor.shape for tensor in maverick.layers[0].tensors(5120)}
-    assert dense["feed_forward.gate_proj.weight"] == (16_384, 5120)
+def test_ernie_biases_where_the_config_has_them() -> None:
+    found = {tensor.name: tensor.shape for tensor in tensors(spec_of(ERNIE_LARGE, use_bias=True))}
+    assert found["model.layers.0.self_attn.o_proj.bias"] == (8192,)
+    assert found["model.layers.0.mlp.down_proj.bias"] == (8192,)
+    assert found["lm_head.bias"] == (103_424,)
+
+
+def test_routers_that_engines_keep_in_fp32() -> None:
+    for model, expected in ((AIR, "float32"), (ERNIE, "float32"), (HY3, "float32"), (HUNYUAN, None), (EXAONE, None)):
+        layer = spec_of(model).layers[-1].tensors(spec_of(model).hidden_size)
+        routers = {tensor.dtype for tensor in layer if tensor.name in ("mlp.gate.weight", "mlp.gate.wg.weight")}
+        assert routers == {expected}, model
+
+
+def test_dbrx_by_hand() -> None:
+    hidden = 6144
+    attention_size = (48 + 8 + 8) * 128 * hidden + hidden * hidden
+    # two norms without shifts, a router, 16 experts of three matrices
+    layer = attention_size + 2 * hidden + 16 * hidden + 16 * 3 * 10_752 * hidden
+    assert parameters(spec_of(DBRX)) == 2 * 100_352 * hidden + hidden + 40 * layer == 131_596_523_520
+
+
+@pytest.mark.parametrize(
+    ("model", "ways", "layer", "expected"),
+    [
+        (
+            AIR, 8, "model.layers.1",
+            {
+                "self_attn.q_proj.bias": (12 * 128,), "self_attn.k_proj.weight": (128, 4096),
+                "mlp.gate.weight": (128, 4096), "mlp.experts.gate_up_proj": (128, 2 * 176, 4096),
+                "mlp.shared_experts.up_proj.weight": (176, 4096),
+            },
+        ),
+        (
+            ERNIE, 4, "model.layers.1",
+            {
+                "self_attn.k_proj.weight": (128, 2560), "mlp.experts.down_proj": (64, 2560, 384),
+                "mlp.shared_experts.down_proj.weight": (2560, 2 * 1536 // 4),
+            },
+        ),
+        (
+            HUNYUAN, 8, "model.layers.0",
+            {
+                "self_attn.query_layernorm.weight": (128,), "mlp.gate.wg.weight": (64, 4096),
+                "mlp.shared_mlp.gate_proj.weight": (384, 4096), "mlp.experts.down_proj": (64, 4096, 384),
+            },
+        ),
+        (
+            EXAONE, 8, "model.layers.1",
+            {
+                "mlp.gate.weight": (128, 6144), "mlp.experts.gate_up_proj": (128, 512, 6144),
+                "mlp.shared_experts.down_proj.weight": (6144, 256),
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_shares_of_a_gpu(model: str, ways: int, layer: str, expected: dict[str, tuple[int, ...]]) -> None:
+    found = shares(spec_of(model), tensor_parallel_size=ways)
+    assert {name: found[f"{layer}.{name}"] for name in expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -199,18 +229,4 @@ def test_llama4_experts_in_every_layer_or_every_other() -> None:
 def test_refusals_name_the_field(model: str, changes: dict[str, object], error: type[ConfigError], field: str) -> None:
     with pytest.raises(error) as caught:
         spec_of(model, **changes)
-    assert caught.value.field == field
-
-
-@pytest.mark.parametrize(
-    ("changes", "error", "field"),
-    [
-        ({"layer_types": ["sliding_attention"] * 48}, UnsupportedArchitecture, "layer_types"),
-        ({"no_rope_layers": [1, 1, 1, 0]}, ConfigError, "no_rope_layers"),
-        ({"interleave_moe_layer_step": 0}, ConfigError, "interleave_moe_layer_step"),
-    ],
-)
-def test_llama4_refusals_name_the_field(changes: dict[str, object], error: type[ConfigError], field: str) -> None:
-    with pytest.raises(error) as caught:
-        llama4(SCOUT, **changes)
     assert caught.value.field == field
