@@ -23,8 +23,8 @@ BEFORE_CHARS = 5_000
 AFTER_CHARS = 5_000
 JOIN_CHARS = 6_000
 PASSAGE_CHARS = 65_536
-# The first and the last so many passages are read; the ones between are counted.
-KEPT_PASSAGES = 1_500
+# Passages of so many characters at the start, and as many at the end, are read; the ones between are counted.
+KEPT_CHARS = 8 << 20
 
 # Terminal colours and titles; each alternative stops at the next escape character.
 _ANSI = re.compile(r"\x1b(?:\[[0-9;:?]{0,64}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,512}(?:\x07|\x1b\\)?|[@-Z\\^_])")
@@ -59,19 +59,25 @@ class Scan:
     """The passages of one text, and counts of what was seen; `text` is the whole of it if it is short."""
 
     first: list[Passage] = field(default_factory=list)
-    last: deque[Passage] = field(default_factory=lambda: deque(maxlen=KEPT_PASSAGES))
+    last: deque[Passage] = field(default_factory=deque)
+    first_chars: int = 0
+    last_chars: int = 0
     skipped: int = 0
     chars: int = 0
     lines: int = 0
     text: str = ""
 
     def add(self, passage: Passage) -> None:
-        """Keep the passage, or count it when there are too many."""
-        if len(self.first) < KEPT_PASSAGES:
+        """Keep the passage; when there are too many, give up the oldest after the first ones."""
+        if self.first_chars < KEPT_CHARS:
             self.first.append(passage)
+            self.first_chars += len(passage.text)
             return
-        self.skipped += len(self.last) == KEPT_PASSAGES
         self.last.append(passage)
+        self.last_chars += len(passage.text)
+        while self.last_chars > KEPT_CHARS:
+            self.last_chars -= len(self.last.popleft().text)
+            self.skipped += 1
 
     @property
     def passages(self) -> list[Passage]:

@@ -20,7 +20,7 @@ from planner.oom.sizes import Figure, read_number, read_size
 _MOST_DIMENSIONS = 32
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Pattern:
     """One wording of one program.
 
@@ -58,7 +58,7 @@ class Pattern:
         return re.compile(self.regex, re.IGNORECASE)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Family:
     """The wordings of one program; the first of them that matches gives a message its kind.
 

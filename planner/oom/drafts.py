@@ -1,0 +1,166 @@
+"""Find the wordings in a cleaned text, and join those that belong to one message, without looking around it yet."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from planner.oom.formats import Family, Pattern, families
+from planner.oom.formats.base import figures_of
+from planner.oom.sizes import Figure
+
+_LOWER = {c: c + 32 for c in range(ord("A"), ord("Z") + 1)}
+# No wording is longer than this.
+_LONGEST_SPAN = 4_000
+
+
+@dataclass(slots=True)
+class Draft:
+    """A message while it is put together; positions are in the cleaned passage.
+
+    Attributes:
+        wrapped_by: the kind of an engine's line that only wraps this torch message.
+        limit: where the next message begins.
+    """
+
+    family: Family
+    start: int
+    end: int
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    patterns: list[Pattern] = field(default_factory=list)
+    figures: dict[str, Figure] = field(default_factory=dict)
+    wrapped_by: str = ""
+    limit: int = 0
+
+    def accepts(self, pattern: Pattern, start: int) -> bool:
+        """Whether a match at `start` belongs to this message: near, and not a second one of its kind."""
+        return start - self.end <= self.family.gap and (pattern.repeats or pattern not in self.patterns)
+
+    def add(self, pattern: Pattern, match: re.Match[str]) -> None:
+        """Take over the figures of the match; the more exact of two readings stays."""
+        self.start, self.end = min(self.start, match.start()), max(self.end, match.end())
+        self.spans.append(match.span())
+        self.patterns.append(pattern)
+        for name, figure in figures_of(match).items():
+            if pattern.repeats:
+                _gather(self.figures, name, figure)
+            elif name not in self.figures or self.figures[name].margin_bytes > figure.margin_bytes:
+                self.figures[name] = figure
+
+    @property
+    def kind(self) -> str:
+        """The most telling of the wordings: the first in the family's order."""
+        order = [p.kind for p in self.family.patterns]
+        return min((p.kind for p in self.patterns if not p.attach_only), key=order.index)
+
+
+def _gather(figures: dict[str, Figure], name: str, figure: Figure) -> None:
+    """Add to the sum, and to the list, of a figure that occurs several times in one message."""
+    if name not in figures or not isinstance(figure.value, int):
+        figures[name] = figure
+        return
+    total, listed = figures[name], figures.get(name.replace("_bytes", "_list"))
+    values = listed.value if listed is not None else (total.value,)
+    if isinstance(values, tuple) and isinstance(total.value, int):
+        first = tuple(v for v in values if isinstance(v, int))
+        figures[name.replace("_bytes", "_list")] = Figure(value=(*first, figure.value))
+        figures[name] = Figure(
+            value=total.value + figure.value, margin_bytes=total.margin_bytes + figure.margin_bytes, text=total.text
+        )
+
+
+def drafts_in(body: str) -> list[Draft]:
+    """The messages of a cleaned text in its order: of the most specific family where two claim the same words."""
+    drafts: list[Draft] = []
+    claimed: list[tuple[int, int]] = []
+    for family in families():
+        own = [d for d in _drafts(family, body) if not _overlaps(d.spans[0], claimed)]
+        drafts += own
+        for draft in own:
+            for span in draft.spans:
+                insort(claimed, span)
+    return _bounded(_unwrapped(_without_yielding(drafts)), len(body))
+
+
+def _drafts(family: Family, body: str) -> Iterator[Draft]:
+    low = body.lower() if body.isascii() else body.translate(_LOWER)
+    matches = sorted(
+        (
+            (match.start(), index, pattern, match)
+            for index, pattern in enumerate(family.patterns)
+            if any(needle in low for needle in pattern.needles)
+            for match in pattern.compiled.finditer(body)
+        ),
+        key=lambda m: m[:2],
+    )
+    current: Draft | None = None
+    waiting: dict[Pattern, re.Match[str]] = {}
+    for start, _, pattern, match in matches:
+        if current is not None and current.accepts(pattern, start):
+            current.add(pattern, match)
+        elif pattern.attach_only:
+            waiting[pattern] = match
+        else:
+            if current is not None:
+                yield current
+            current = Draft(family, start, match.end())
+            current.add(pattern, match)
+            for early, one in waiting.items():
+                if start - one.end() <= family.gap and early not in current.patterns:
+                    current.add(early, one)
+            waiting = {}
+    if current is not None:
+        yield current
+
+
+def _overlaps(span: tuple[int, int], claimed: list[tuple[int, int]]) -> bool:
+    """Whether a span shares words with one of the sorted spans."""
+    start, end = span
+    near = claimed[bisect_left(claimed, (start - _LONGEST_SPAN, 0)) : bisect_left(claimed, (end, 0))]
+    return any(start < high for _, high in near)
+
+
+def _without_yielding(drafts: list[Draft]) -> list[Draft]:
+    """The drafts in order, without bare wordings that stand next to a message which says more."""
+    ordered = sorted(drafts, key=lambda d: (d.start, d.end))
+    firm = [d for d in ordered if not d.family.yields]
+    kept: list[Draft] = []
+    index, reach, last = 0, -_LONGEST_SPAN, -_LONGEST_SPAN
+    for draft in ordered:
+        if not draft.family.yields:
+            kept.append(draft)
+            continue
+        gap = draft.family.gap
+        while index < len(firm) and firm[index].start - gap <= draft.end:
+            reach = max(reach, firm[index].end)
+            index += 1
+        if draft.start > max(reach, last) + gap:
+            kept.append(draft)
+            last = draft.end
+    return kept
+
+
+def _unwrapped(drafts: list[Draft]) -> list[Draft]:
+    """The drafts, with engines' lines that only wrap a torch message turned into a remark on that message."""
+    torch = [d for d in drafts if d.family.program.startswith("pytorch")]
+    starts = [d.start for d in torch]
+    kept = []
+    for draft in drafts:
+        near: list[Draft] = []
+        if draft.family.wraps:
+            gap = draft.family.gap
+            near = torch[bisect_left(starts, draft.start - gap) : bisect_left(starts, draft.end + gap)]
+        for one in near:
+            one.wrapped_by = one.wrapped_by or draft.kind
+        if not near:
+            kept.append(draft)
+    return kept
+
+
+def _bounded(drafts: list[Draft], end: int) -> list[Draft]:
+    for draft in reversed(drafts):
+        draft.limit = max(draft.end, end)
+        end = draft.start
+    return drafts
