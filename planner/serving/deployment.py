@@ -133,7 +133,7 @@ def resolve(model: Model, deployment: Deployment) -> Resolved:
             f"max_model_len {length:,} is more than the model's {model.spec.max_position_embeddings:,} positions:"
             " vLLM refuses that unless VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
         )
-    tokens, sequences = _batch(model, deployment, profile, total, length)
+    tokens, sequences = batch_defaults(model, deployment, profile, total, length)
     recurrent = any(isinstance(cache, StateCache) for cache in model.caches)
     prefix = deployment.enable_prefix_caching
     if prefix is None:
@@ -205,8 +205,20 @@ def _dtype(model: Model, deployment: Deployment, notes: list[str]) -> str:
     return asked
 
 
-def _batch(model: Model, deployment: Deployment, profile: EngineProfile, total: int, length: int) -> tuple[int, int]:
-    """max_num_batched_tokens and max_num_seqs (engine/arg_utils.py get_batch_defaults; config.py before V1)."""
+def batch_defaults(
+    model: Model, deployment: Deployment, profile: EngineProfile, total: int, length: int
+) -> tuple[int, int]:
+    """(max_num_batched_tokens, max_num_seqs) at this max_model_len, the user's own or the version's defaults.
+
+    Args:
+        total: memory of the card in bytes.
+        length: max_model_len.
+
+    Raises:
+        UsageError: fewer tokens than sequences.
+
+    Source: vLLM engine/arg_utils.py get_batch_defaults; config.py SchedulerConfig before V1.
+    """
     tokens, sequences = deployment.max_num_batched_tokens, deployment.max_num_seqs
     if profile.batch_defaults == "v0":
         sequences = sequences or 256

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from planner.errors import PlannerError
+from planner.memory.cache_formats import cache_format
 from planner.memory.component import SIDES
 from planner.memory.kv_cache import LayerCache, sequence_cost
+from planner.model.caches import KeyValueCache
 from planner.model.model import Model
-from planner.serving.deployment import Deployment, Resolved, resolve
+from planner.serving.deployment import Deployment, Resolved, batch_defaults, resolve
 from planner.serving.kv_pool import Pool
-from planner.serving.stages import cache_format_of, outside_of, parallelism_of, pool_of, stages_of
+from planner.serving.stages import outside_of, parallelism_of, pool_of, stages_of
 from planner.serving.storage import scheme_for
 
 
@@ -45,8 +48,7 @@ class Axes:
         return count * len(self.tensor_parallel_sizes) * len(self.lengths)
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """One combination; sizes in bytes on one GPU.
 
     Args:
@@ -75,6 +77,22 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
+class _Layout:
+    """The pool, and how a sequence grows: the same at every length beyond the widest window."""
+
+    pool: Pool
+    caches: tuple[LayerCache, ...]
+    settled: int
+    settled_growth: int
+
+    def growth(self, length: int) -> int:
+        """Bytes of one further token at this length."""
+        if length > self.settled:
+            return self.settled_growth
+        return sequence_cost(self.caches, length).bytes_per_token
+
+
+@dataclass(frozen=True, slots=True)
 class _Budget:
     weights: int
     available: tuple[int, int, int]
@@ -93,89 +111,80 @@ def compare_cells(axes: Axes) -> Iterator[Cell]:
 
 
 def _cells(model: Model, deployment: Deployment, axes: Axes) -> Iterator[Cell]:
-    gpu = deployment.gpu.name if deployment.gpu else "card"
-    budgets: dict[tuple[int, int, int], _Budget] = {}
-    by_length: list[tuple[int, Resolved, _Budget] | tuple[int, str]] = []
+    gpu, ways = deployment.gpu.name if deployment.gpu else "card", deployment.tensor_parallel_size
     label = deployment.quantization or "as stored"
-    for length in axes.lengths:
-        try:
-            resolved = resolve(model, replace(deployment, max_model_len=length))
-            key = (resolved.max_num_batched_tokens, resolved.max_num_seqs, length if model.has_latent_cache else 0)
-            if key not in budgets:
-                budgets[key] = _budget(model, resolved)
-            label = scheme_for(model, resolved).label
-            by_length.append((length, resolved, budgets[key]))
-        except PlannerError as error:
-            by_length.append((length, str(error)))
+    try:
+        first = resolve(model, replace(deployment, max_model_len=axes.lengths[0]))
+        label = scheme_for(model, first).label
+        budgets = _budgets(model, deployment, first, axes.lengths)
+    except PlannerError as error:
+        for cache_dtype in axes.cache_dtypes:
+            for length in axes.lengths:
+                yield Cell(model.id, gpu, ways, label, cache_dtype, length, 0, 0, 0, 0, 0, "refused", str(error))
+        return
     for cache_dtype in axes.cache_dtypes:
-        pools: dict[int, tuple[Pool, tuple[LayerCache, ...]] | str] = {}
-        for entry in by_length:
-            length = entry[0]
-            if len(entry) == 2:
-                yield Cell(model.id, gpu, deployment.tensor_parallel_size, label, cache_dtype, length, 0, 0, 0, 0, 0,
-                           "refused", entry[1])  # fmt: skip
-                continue
-            _, resolved, budget = entry
+        layouts: dict[int, _Layout | str] = {}
+        for length, (resolved, budget) in zip(axes.lengths, budgets, strict=True):
             batch = resolved.max_num_batched_tokens
-            if batch not in pools:
-                pools[batch] = _layout(model, resolved, cache_dtype)
-            layout = pools[batch]
+            layout = layouts.get(batch)
+            if layout is None:
+                layout = layouts[batch] = _layout(model, resolved, cache_dtype)
             if isinstance(layout, str):
-                yield Cell(model.id, gpu, deployment.tensor_parallel_size, label, cache_dtype, length, budget.weights,
-                           0, 0, 0, 0, "refused", layout)  # fmt: skip
-                continue
-            pool, caches = layout
-            growth = _growth(caches, length)
-            yield _cell(model, deployment, gpu, label, cache_dtype, length, budget, pool, growth, axes.concurrency)
+                yield Cell(
+                    model.id, gpu, ways, label, cache_dtype, length, budget.weights, 0, 0, 0, 0, "refused", layout
+                )
+            else:
+                yield _cell(model.id, gpu, ways, label, cache_dtype, length, budget, layout, axes.concurrency)
+
+
+def _budgets(
+    model: Model, deployment: Deployment, first: Resolved, lengths: Sequence[int]
+) -> list[tuple[Resolved, _Budget]]:
+    """The budget at each length; it changes only with the batch, and with MLA's prefill workspace."""
+    found: dict[tuple[int, int, int], tuple[Resolved, _Budget]] = {}
+    budgets = []
+    for length in lengths:
+        batch = batch_defaults(model, deployment, first.profile, first.gpu_memory_bytes, length)
+        key = (*batch, length if model.has_latent_cache else 0)
+        if key not in found:
+            resolved = resolve(model, replace(deployment, max_model_len=length))
+            found[key] = (resolved, _budget(model, resolved))
+        budgets.append(found[key])
+    return budgets
 
 
 def _cell(
-    model: Model,
-    deployment: Deployment,
+    model: str,
     gpu: str,
+    ways: int,
     label: str,
     cache_dtype: str,
     length: int,
     budget: _Budget,
-    pool: Pool,
-    growth: int,
+    layout: _Layout,
     wanted: int,
 ) -> Cell:
+    pool = layout.pool
     needed = pool.blocks_for(length)
-    best, high = pool.num_blocks(budget.available[1]), pool.num_blocks(budget.available[2])
-    concurrency = best // needed if needed else 1 << 30
+    blocks = pool.num_blocks(budget.available[1])
+    concurrency = blocks // needed if needed else 1 << 30
     verdict = "does_not_fit"
     usable = budget.available[1] - (pool.bytes_per_block if pool.reserves_null_block else 0)
-    if (
-        budget.starts
-        and concurrency >= max(wanted, 1)
-        and budget.outside[1] >= 0
-        and usable >= pool.needed_bytes(length)
-    ):
+    holds_one = usable >= needed * pool.bytes_per_block
+    if budget.starts and holds_one and concurrency >= wanted and budget.outside[1] >= 0:
         verdict = "tight"
-        if (not needed or high // needed >= wanted) and budget.outside[2] >= 0 and budget.available[2] > 0:
+        careful = pool.num_blocks(budget.available[2])
+        if (not needed or careful // needed >= wanted) and budget.outside[2] >= 0 and budget.available[2] > 0:
             verdict = "fits"
-    tokens = best // len(pool.groups) * pool.block_size if pool.groups else 0
+    tokens = blocks // len(pool.groups) * pool.block_size if pool.groups else 0
     if pool.tokens_line == "concurrency" and needed:
-        tokens = best * length // needed
+        tokens = int(blocks / needed * length)
+    else:
+        tokens *= pool.options.context_parallel_size
     return Cell(
-        model.id,
-        gpu,
-        deployment.tensor_parallel_size,
-        label,
-        cache_dtype,
-        length,
-        budget.weights,
-        growth,
-        max(0, budget.available[1]),
-        tokens * pool.options.context_parallel_size,
-        concurrency,
-        verdict,
-    )
-
-
-def _growth(caches: tuple[LayerCache, ...], length: int) -> int:
-    return sequence_cost(caches, length).bytes_per_token
+        model, gpu, ways, label, cache_dtype, length, budget.weights, layout.growth(length),
+        max(0, budget.available[1]), tokens, concurrency, verdict,
+    )  # fmt: skip
 
 
 def _budget(model: Model, resolved: Resolved) -> _Budget:
@@ -190,9 +199,16 @@ def _budget(model: Model, resolved: Resolved) -> _Budget:
     return _Budget(weights.best, (low, best, high), (left["low"], left["best"], left["high"]), starts)
 
 
-def _layout(model: Model, resolved: Resolved, cache_dtype: str) -> tuple[Pool, tuple[LayerCache, ...]] | str:
+def _layout(model: Model, resolved: Resolved, cache_dtype: str) -> _Layout | str:
     try:
-        form = cache_format_of(model, cache_dtype, resolved.dtype)
-        return pool_of(model, resolved, form, slice(0, len(model.spec.layers)))
+        form = cache_format(cache_dtype, resolved.dtype)
+        pool, caches = pool_of(model, resolved, form, slice(0, len(model.spec.layers)))
     except PlannerError as error:
         return str(error)
+    windows = [
+        cache.sliding_window or cache.attention_chunk_size or 0
+        for cache in (entry.cache for entry in caches)
+        if isinstance(cache, KeyValueCache)
+    ]
+    settled = max(windows, default=0)
+    return _Layout(pool, caches, settled, sequence_cost(caches, settled + 1).bytes_per_token)

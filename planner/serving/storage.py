@@ -6,6 +6,7 @@ from typing import Final
 
 from planner.memory.quantisation import WeightScheme, plain_scheme, scheme_from_config, scheme_from_name
 from planner.memory.runtime import runtime_scheme
+from planner.memory.stored_scheme import scheme_from_stored
 from planner.model.model import Model
 from planner.serving.deployment import Resolved
 from planner.serving.engines.profile import parse_version
@@ -32,7 +33,11 @@ def scheme_for(model: Model, resolved: Resolved) -> WeightScheme:
     if isinstance(found, WeightScheme):
         return found
     scheme: WeightScheme
-    if model.spec.quantization_config is not None:
+    stored = scheme_from_stored(model)
+    if stored is not None:
+        # a GGUF file says the type of every tensor
+        scheme = stored
+    elif model.spec.quantization_config is not None:
         scheme = scheme_from_config(model.spec, dtype=resolved.dtype)
     elif asked.quantization is not None:
         scheme = scheme_from_name(
