@@ -168,7 +168,7 @@ def _phases(
     static = held.weights + held.optimizer + workspace_bytes(gpu) + extra.resident_bytes
     if recipe.ema:
         static += all_states.trained_numel * 4
-    waiting = held.gradients if gradients_wait(recipe) or held.shards_gradients else 0
+    waiting = held.gradients if gradients_wait(recipe) else 0
     if recipe.master_weights == "fp32" and recipe.framework == "megatron":
         waiting = held.gradients  # one contiguous buffer from the start
     during = static + waiting + held.buckets + held.gathered

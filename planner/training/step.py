@@ -19,7 +19,7 @@ from planner.training.blocks.layer import run_layer
 from planner.training.loss import Head, run_head
 from planner.training.profiles import Profile, profile, without_graph
 from planner.training.recipe import AUTOCASTS, Recipe, kernels
-from planner.training.sharding import fp32_stream
+from planner.training.sharding import data_ranks, holds_backward
 from planner.training.tape import Tape, Value
 from planner.training.trainable import Inventory, LayerGroup, TrainTensor
 
@@ -85,8 +85,6 @@ class _Step:
 
     def _stream_width(self) -> int:
         """Bytes of an element of the embedding's output."""
-        if fp32_stream(self.recipe):
-            return 4
         return next((t.width for t in self.found.embeddings if t.tensor.role is Role.EMBEDDING), 2)
 
     def _kernels(self) -> Kernels:
@@ -194,7 +192,19 @@ class _Step:
             keep_gradients=self.keep_gradients,
         )  # fmt: skip
 
+    def _gradient_shares(self) -> list[int]:
+        """What each layer's gradients leave on this rank when they are divided as they are made, top layer first."""
+        if self.recipe.sharding not in ("zero2", "zero3", "fsdp", "fsdp2", "hsdp") or gradients_wait(self.recipe):
+            return [0] * len(self.spec.layers)
+        ranks = data_ranks(self.recipe)
+        by_index: dict[int, int] = {}
+        for group in self.found.layers:
+            size = sum(t.numel * t.width for t in group.tensors if t.trainable) // ranks
+            by_index.update(dict.fromkeys(group.indices, size))
+        return [by_index[index] for index in reversed(range(len(self.spec.layers)))]
+
     def _walk(self, profiles: list[Profile], head: Profile, trained_embedding: bool) -> StepMemory:
+        shares = self._gradient_shares()
         tape = self.tape()
         stream = tape.rounding(self.tokens * self.spec.hidden_size * self.width)
         # Checkpointed inputs that go to host memory leave the card once the layer has run; two are under way.
@@ -212,10 +222,11 @@ class _Step:
         backward_at_head = live + head.backward_peak
         live += head.backward_left
         backward_peak = live
-        for one in reversed(profiles):
+        held = 2 * stream if holds_backward(self.recipe) else 0
+        for position, one in enumerate(reversed(profiles)):
             live += offloaded
             backward_peak = max(backward_peak, live + one.backward_peak)
-            live += one.backward_left
+            live += one.backward_left + shares[position] + (held if position else 0)
         gradients = head.gradient_bytes + sum(one.gradient_bytes for one in profiles)
         if trained_embedding:
             matrix = next(t for t in self.found.embeddings if t.tensor.role is Role.EMBEDDING)
