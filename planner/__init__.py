@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from planner.serving.deployment import Deployment
     from planner.serving.plan import ServingPlan, plan_serving
     from planner.serving.workload import Lengths, parse_lengths
+    from planner.training.plan import TrainingPlan, plan_training
+    from planner.training.recipe import Recipe
     from planner.units import format_size, parse_size
 
 _HOMES = {
@@ -34,7 +36,9 @@ _HOMES = {
     "Lengths": "planner.serving.workload",
     "Model": "planner.model.model",
     "PlannerError": "planner.errors",
+    "Recipe": "planner.training.recipe",
     "ServingPlan": "planner.serving.plan",
+    "TrainingPlan": "planner.training.plan",
     "find_gpu": "planner.hardware.gpus",
     "format_size": "planner.units",
     "load_model": "planner.model.load",
@@ -42,6 +46,7 @@ _HOMES = {
     "parse_size": "planner.units",
     "plan_json": "planner.report.serving",
     "plan_serving": "planner.serving.plan",
+    "plan_training": "planner.training.plan",
 }
 
 __all__ = [
@@ -50,7 +55,9 @@ __all__ = [
     "Lengths",
     "Model",
     "PlannerError",
+    "Recipe",
     "ServingPlan",
+    "TrainingPlan",
     "__version__",
     "find_gpu",
     "format_size",
@@ -59,6 +66,7 @@ __all__ = [
     "parse_size",
     "plan_json",
     "plan_serving",
+    "plan_training",
 ]
 
 

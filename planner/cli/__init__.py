@@ -14,6 +14,7 @@ from planner.version import __version__
 
 COMMANDS: Final = {
     "serve": ("planner.cli.serve", "serve"),
+    "train": ("planner.cli.train", "train"),
     "explain": ("planner.cli.explain", "explain"),
     "compare": ("planner.cli.compare", "compare"),
     "models": ("planner.cli.models", "models"),

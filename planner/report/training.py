@@ -1,0 +1,224 @@
+"""A training plan for people, and as the JSON contract."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from tabulate import tabulate
+
+from planner.memory.component import Component
+from planner.report.bar import Segment, bar
+from planner.training.components import bytes_per_parameter
+from planner.training.largest import Largest
+from planner.training.plan import TrainingPlan
+from planner.units import format_exact, format_size, gib
+
+_VERDICTS = {"fits": "fits", "tight": "tight", "does_not_fit": "does not fit"}
+_COLOURS = {"fits": 32, "tight": 33, "does_not_fit": 31}
+_LABELS = {
+    "weights": ("weights", "W", 33),
+    "optimizer": ("optimizer states", "O", 39),
+    "ema": ("EMA copy", "E", 45),
+    "other_models": ("other models", "M", 63),
+    "gradients": ("gradients", "G", 70),
+    "step_temporary": ("optimizer step", "S", 101),
+    "loading": ("loading", "l", 101),
+    "saved_activations": ("saved activations", "A", 208),
+    "logits_and_loss": ("logits and loss", "L", 214),
+    "working_set": ("working set", "B", 180),
+    "workspace": ("cuBLAS workspace", "w", 244),
+    "fragmentation": ("fragmentation", "f", 95),
+    "context": ("context", "c", 240),
+    "communicators": ("communicators", "m", 60),
+    "generation_engine": ("generation engine", "e", 133),
+}
+
+
+def training_json(plan: TrainingPlan, largest: Largest | None = None) -> dict[str, object]:
+    """The plan as the JSON contract: plain values, sizes in bytes."""
+    spec = plan.model.spec
+    recipe = asdict(plan.recipe)
+    recipe["lora_target_modules"] = list(plan.recipe.lora_target_modules)
+    recipe["modules_to_save"] = list(plan.recipe.modules_to_save)
+    recipe |= {"gpu": plan.gpu.name, "gpu_memory_bytes": plan.gpu_memory_bytes}
+    return {
+        "schema": 1,
+        "model": {
+            "id": plan.model.id,
+            "parameters": plan.model.parameters,
+            "active_parameters": plan.model.active_parameters,
+            "architecture": spec.architecture,
+            "dtype": spec.dtype,
+            "max_position_embeddings": spec.max_position_embeddings,
+        },
+        "recipe": recipe,
+        "trainable_parameters": plan.states.trained_numel,
+        "bytes_per_parameter": bytes_per_parameter(plan.states, plan.recipe),
+        "ranks": [{"rank": 0, "components": [asdict(part) for part in plan.components]}],
+        "peak": {
+            "allocated_bytes": plan.allocated_bytes,
+            "reserved_bytes": plan.reserved_bytes,
+            "device_bytes": plan.device_bytes,
+            "phase": plan.peak_phase,
+        },
+        "needed": {"low_bytes": plan.needed_low, "best_bytes": plan.needed_best, "high_bytes": plan.needed_high},
+        "phases": [asdict(phase) for phase in plan.phases],
+        "host_bytes": plan.host_bytes,
+        "largest_that_fits": None if largest is None else asdict(largest),
+        "verdict": plan.verdict,
+        "shortfall_bytes": plan.shortfall_bytes,
+        "levers": [],
+        "plans": [],
+        "notes": list(plan.notes),
+    }
+
+
+def verdict_line(plan: TrainingPlan, *, colour: bool = False) -> str:
+    """The answer in one line: verdict, model, cards, method, peak and phase."""
+    word = _VERDICTS[plan.verdict]
+    if colour:
+        word = f"\x1b[1;{_COLOURS[plan.verdict]}m{word}\x1b[0m"
+    recipe = plan.recipe
+    shared = f", {recipe.sharding}" if recipe.num_gpus > 1 else ""
+    short = f"; short by {format_size(plan.shortfall_bytes)} per GPU" if plan.shortfall_bytes else ""
+    return (
+        f"{word}: {plan.model.id}, {recipe.method} on {recipe.num_gpus} x {plan.gpu.name}"
+        f" ({gib(plan.gpu_memory_bytes)} GiB){shared}: {gib(plan.allocated_bytes)} GiB allocated at the peak"
+        f" ({plan.peak_phase}), {gib(plan.needed_best)} to {gib(plan.needed_high)} GiB of card{short}"
+    )
+
+
+def training_table(
+    plan: TrainingPlan,
+    largest: Largest | None = None,
+    *,
+    colour: bool = False,
+    explain: bool = False,
+    markdown: bool = False,
+) -> str:
+    """The plan for people: verdict, bar, recipe, breakdown per GPU, phases, what fits at most, notes."""
+    style = "pipe" if markdown else "simple"
+    lines = [verdict_line(plan, colour=colour and not markdown), ""]
+    if not markdown:
+        lines += [bar(_segments(plan), plan.gpu_memory_bytes, colour=colour), ""]
+    lines += [recipe_line(plan), bytes_per_parameter(plan.states, plan.recipe), ""]
+    lines += [_breakdown(plan, style), "", _phases(plan, style), ""]
+    if plan.host_bytes:
+        lines += [f"host memory: {format_size(plan.host_bytes)} per GPU", ""]
+    if explain:
+        lines += [explanation(plan), ""]
+    if largest is not None:
+        lines += [*_largest_lines(plan, largest), ""]
+    lines += [f"note: {note}" for note in plan.notes]
+    return "\n".join(lines).rstrip()
+
+
+def recipe_line(plan: TrainingPlan) -> str:
+    """The precision recipe in words, defaults included."""
+    recipe = plan.recipe
+    parts = [f"{recipe.framework}: {recipe.dtype} weights"]
+    if recipe.base_quantization != "none":
+        double = " with double quantisation" if recipe.bnb_4bit_use_double_quant else ""
+        parts.append(f"{recipe.base_quantization} base{double}")
+    parts.append("no autocast" if recipe.autocast == "none" else f"{recipe.autocast} autocast")
+    if recipe.master_weights == "fp32":
+        parts.append("fp32 master weights")
+    if recipe.grad_dtype:
+        parts.append(f"{recipe.grad_dtype} gradients")
+    if recipe.adapters:
+        targets = ",".join(recipe.lora_target_modules) or "q_proj,v_proj"
+        parts.append(f"rank {recipe.lora_rank} {recipe.adapter_dtype} adapters on {targets}")
+    parts += [
+        str(recipe.optim),
+        f"batch {recipe.per_device_train_batch_size} x {recipe.gradient_accumulation_steps} x {recipe.max_seq_length:,} tokens",
+        f"{recipe.attn_implementation} attention",
+        f"{'' if recipe.gradient_checkpointing else 'no '}gradient checkpointing",
+        f"{recipe.loss} loss",
+    ]
+    return ", ".join(parts)
+
+
+def _segments(plan: TrainingPlan) -> list[Segment]:
+    sizes = {part.name: part.best for part in plan.components}
+    return [Segment(label, sizes.get(name, 0), letter, tint) for name, (label, letter, tint) in _LABELS.items()]
+
+
+def _breakdown(plan: TrainingPlan, style: str) -> str:
+    rows: list[Sequence[str]] = [_row(part) for part in plan.components if part.high]
+    rows.append(("= on the card", gib(plan.needed_low), gib(plan.device_bytes), gib(plan.needed_high), ""))
+    return tabulate(
+        rows,
+        headers=("GiB per GPU", "low", "best", "high", "evidence"),
+        tablefmt=style,
+        disable_numparse=True,
+        colalign=("left", "right", "right", "right", "left"),
+    )
+
+
+def _row(part: Component) -> Sequence[str]:
+    label = _LABELS.get(part.name, (part.name,))[0]
+    return (f"+ {label}", gib(part.low), gib(part.best), gib(part.high), part.evidence)
+
+
+def _phases(plan: TrainingPlan, style: str) -> str:
+    peak = plan.peak_phase
+    rows = [
+        (f"{phase.name}{' (peak)' if phase.name == peak else ''}", gib(phase.allocated_bytes)) for phase in plan.phases
+    ]
+    return tabulate(
+        rows, headers=("phase", "GiB allocated"), tablefmt=style, disable_numparse=True, colalign=("left", "right")
+    )
+
+
+def _largest_lines(plan: TrainingPlan, largest: Largest) -> list[str]:
+    recipe = plan.recipe
+    lines = ["largest that fits, each with the rest as asked:"]
+    if largest.per_device_train_batch_size is None:
+        lines.append("  batch: not even 1")
+    else:
+        lines.append(
+            f"  --per-device-train-batch-size {largest.per_device_train_batch_size}"
+            f" (--gradient-accumulation-steps {largest.gradient_accumulation_steps} keeps the effective batch)"
+        )
+    lines.append(f"  --max-seq-length {largest.max_seq_length if largest.max_seq_length is not None else 'none'}")
+    if recipe.adapters:
+        lines.append(f"  --lora-rank {largest.lora_rank if largest.lora_rank is not None else 'none'}")
+    lines.append(f"  --num-gpus {largest.num_gpus if largest.num_gpus is not None else 'none'} (the fewest)")
+    return lines
+
+
+def explanation(plan: TrainingPlan) -> str:
+    """Every component as on paper: formula, numbers put in, result, evidence, source."""
+    lines = []
+    for part in plan.components:
+        lines += [
+            f"{part.name} = {format_exact(part.best)} [{part.evidence}]",
+            f"    {part.formula}",
+            f"    source: {part.source}",
+        ]
+    return "\n".join(lines)
+
+
+def training_csv(plan: TrainingPlan) -> str:
+    """The breakdown as CSV: a row for each component, sizes in bytes."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(("rank", "component", "low_bytes", "best_bytes", "high_bytes", "evidence"))
+    for part in plan.components:
+        writer.writerow((0, part.name, part.low, part.best, part.high, part.evidence))
+    return buffer.getvalue().rstrip("\n")
+
+
+def render_training(
+    plan: TrainingPlan, largest: Largest | None, *, format: str, colour: bool = False, explain: bool = False
+) -> str:
+    """The plan in the format asked for ("table", "json", "csv" or "markdown")."""
+    if format == "json":
+        return json.dumps(training_json(plan, largest), indent=1)
+    if format == "csv":
+        return training_csv(plan)
+    return training_table(plan, largest, colour=colour, explain=explain, markdown=format == "markdown")
