@@ -153,6 +153,8 @@ def _ratios(raw: RawConfig, count: int) -> list[int]:
     if rates is not None:
         for kind in ("compressed_sparse_attention", "heavily_compressed_attention"):
             refuse_unless(rates, kind, _RATIOS[kind])
+    refuse_unless(raw, "compress_rate_csa", _RATIOS["compressed_sparse_attention"])
+    refuse_unless(raw, "compress_rate_hca", _RATIOS["heavily_compressed_attention"])
     types = raw.texts("layer_types")
     ratios = raw.integers("compress_ratios")
     if types is not None:
@@ -161,7 +163,7 @@ def _ratios(raw: RawConfig, count: int) -> list[int]:
             raise refuse(raw, "layer_types", f"{unknown[0][:40]!r} is not understood; expected {', '.join(_RATIOS)}")
         ratios = [_RATIOS[kind] for kind in types]
     if ratios is None:
-        return [128 if index < 2 or index % 2 else 4 for index in range(count)]
+        return [4 if index > 2 and index % 2 else 128 for index in range(count)]
     if len(ratios) < count:
         raise raw.error("compress_ratios", f"has {len(ratios)} entries; expected {count}")
     for ratio in ratios:

@@ -36,7 +36,7 @@ def ratios(spec) -> list[int]:
 def test_two_windowed_layers_then_both_compressions_in_turn(spec):
     assert ratios(spec) == [0, 0] + [4, 128] * 20 + [4]
     assert ratios(spec_of(PRO)) == [128, 128] + [4, 128] * 29 + [4]
-    assert ratios(build_spec(RawConfig({"model_type": "deepseek_v4"})))[:5] == [128, 128, 4, 128, 4]
+    assert ratios(build_spec(RawConfig({"model_type": "deepseek_v4"})))[:5] == [128, 128, 128, 4, 128]
 
 
 def test_caches_of_each_kind_of_layer(spec):
@@ -140,6 +140,7 @@ def test_compressors_are_not_quantised(spec):
         ({"mlp_layer_types": ["dense"] * 43}, UnsupportedArchitecture, "mlp_layer_types"),
         ({"mlp_layer_types": ["moe"]}, ConfigError, "mlp_layer_types"),
         ({"compress_rates": {SPARSE: 8}}, UnsupportedArchitecture, SPARSE),
+        ({"compress_rate_csa": 8}, UnsupportedArchitecture, "compress_rate_csa"),
         ({"num_key_value_heads": 2}, UnsupportedArchitecture, "num_key_value_heads"),
         ({"n_shared_experts": 2}, UnsupportedArchitecture, "n_shared_experts"),
         ({"o_groups": 7}, ConfigError, "o_groups"),
