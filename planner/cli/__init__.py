@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "train": ("planner.cli.train", "train"),
     "explain": ("planner.cli.explain", "explain"),
     "compare": ("planner.cli.compare", "compare"),
+    "diagnose": ("planner.cli.diagnose", "diagnose"),
     "models": ("planner.cli.models", "models"),
     "gpus": ("planner.cli.gpus", "gpus"),
     "formats": ("planner.cli.formats", "formats"),
