@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from planner.hardware.gpus import Gpu, find_gpu
     from planner.model.load import load_model
     from planner.model.model import Model
+    from planner.oom import diagnose
     from planner.report.serving import plan_json
     from planner.serving.deployment import Deployment
     from planner.serving.plan import ServingPlan, plan_serving
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Deployment": "planner.serving.deployment",
+    "diagnose": "planner.oom",
     "Gpu": "planner.hardware.gpus",
     "Lengths": "planner.serving.workload",
     "Model": "planner.model.model",
@@ -59,6 +61,7 @@ __all__ = [
     "ServingPlan",
     "TrainingPlan",
     "__version__",
+    "diagnose",
     "find_gpu",
     "format_size",
     "load_model",
