@@ -29,7 +29,6 @@ from planner.serving.deployment import Resolved
 from planner.serving.engines.profile import parse_version
 from planner.units import gib
 
-_SMALLEST_TRITON_BATCH: Final = 8
 _UNKNOWN_SM_COUNT: Final = 132
 
 
@@ -53,24 +52,47 @@ def gpu_class(gpu: Gpu | None) -> str:
 
 
 def uses_v2_runner(model: Model, resolved: Resolved) -> bool:
-    """Whether this version runs this model on the V2 model runner."""
-    rule = resolved.profile.v2_models
-    if rule in ("none", "all"):
-        return rule == "all" and model.spec.decoder
-    if rule == "dense":
-        return model.spec.decoder and not any(isinstance(layer.feed_forward, Moe) for layer in model.spec.layers)
-    return model.spec.architecture in rule.split(",")
+    """Whether this version runs this model on the V2 model runner (config/vllm.py use_v2_model_runner)."""
+    rule, spec = resolved.profile.v2_models, model.spec
+    if rule == "none":
+        return False
+    if rule == "all":
+        return True
+    if not spec.decoder:
+        return False
+    kind, _, names = rule.rpartition(":")
+    if spec.architecture in names.split(","):
+        # 0.22: not for quantised checkpoints
+        return kind != "plain" or (spec.quantization_config is None and resolved.asked.quantization is None)
+    return kind == "dense" and not model.is_recurrent and not _is_moe(model)
+
+
+def _is_moe(model: Model) -> bool:
+    return any(isinstance(layer.feed_forward, Moe) for layer in _distinct(model.spec.layers))
 
 
 def sampler_path(model: Model, resolved: Resolved) -> str:
-    """Which sampler the profile run exercises: "sort", "triton", "flashinfer", "logits", "full" or "all_logits"."""
-    asked = resolved.asked.sampler
-    if uses_v2_runner(model, resolved):
-        return resolved.profile.v2_sampler
-    path = {"auto": resolved.profile.sampler, "pytorch": "sort"}.get(asked, asked)
-    if path == "triton" and rows(resolved) < _SMALLEST_TRITON_BATCH:
+    """Which sampler the profile run exercises.
+
+    "sort", "triton", "flashinfer"; "logits" (none), "copied_logits" (an fp32 copy) or "all_logits".
+    """
+    asked, card = resolved.asked.sampler, resolved.asked.gpu
+    v2 = uses_v2_runner(model, resolved)
+    default = resolved.profile.v2_sampler if v2 else resolved.profile.sampler
+    if v2 and default in ("logits", "copied_logits"):
+        # the dummy requests are greedy: no top-k, no top-p
+        return default
+    path = {"auto": default, "pytorch": "sort"}.get(asked, asked)
+    if path == "flashinfer" and asked == "auto" and card is not None and not _has_flashinfer(card):
+        path = "triton"
+    if path == "triton" and rows(resolved) < resolved.profile.triton_from_rows:
         return "sort"
     return path
+
+
+def _has_flashinfer(card: Gpu) -> bool:
+    """NVIDIA, compute capability 7.5 to 12.1 (flashinfer.py supports_compute_capability)."""
+    return card.vendor in ("", "NVIDIA") and (card.capability is None or card.capability >= (7, 5))
 
 
 def rows(resolved: Resolved) -> int:
@@ -346,9 +368,15 @@ def _sampler(model: Model, resolved: Resolved) -> tuple[Term, ...]:
     elif path == "sort":
         size = terms.sort_sampler_peak(rows=count, vocab_size=vocabulary, logits_bytes=element)
         found.append(Term("sorting sampler", size, f"{count:,} x {vocabulary:,} x ({element} + 36)"))
-    elif path == "full":
-        size = terms.sort_sampler_peak(rows=count, vocab_size=vocabulary, logits_bytes=element) * 6 // 10
-        found.append(Term("sampler", size, f"{count:,} x {vocabulary:,} x ({element} + 36) x 0.6"))
+    elif path == "copied_logits":
+        found.append(
+            Term("logits", (element + 4) * count * vocabulary, f"{count:,} x {vocabulary:,} x ({element} + 4)")
+        )
+    elif path == "triton" and uses_v2_runner(model, resolved):
+        # masked in place, and noise is drawn inside the kernel: logits and their fp32 copy
+        found.append(
+            Term("sampler", (element + 4) * count * vocabulary, f"{count:,} x {vocabulary:,} x ({element} + 4)")
+        )
     else:
         size = terms.random_sampler_peak(rows=count, vocab_size=vocabulary, logits_bytes=element)
         found.append(Term("sampler", size, f"{count:,} x {vocabulary:,} x ({element} + 12)"))
@@ -356,7 +384,7 @@ def _sampler(model: Model, resolved: Resolved) -> tuple[Term, ...]:
         multiprocessors = (resolved.asked.gpu.sm_count if resolved.asked.gpu else None) or _UNKNOWN_SM_COUNT
         size = terms.triton_sampler_buffer(sm_count=multiprocessors, rows=count, vocab_size=vocabulary)
         found.append(Term("top-k/top-p scratch", size, f"{multiprocessors} SMs x {vocabulary:,} x 4"))
-    copies = 2 if resolved.profile.runner == "v1" else 1
+    copies = 2 if resolved.profile.runner == "v1" and not uses_v2_runner(model, resolved) else 1
     held = terms.hidden_rows(tokens=tokens + copies * count, hidden_size=hidden, element_bytes=element)
     found.append(Term("hidden states", held, f"({tokens:,} + {copies} x {count:,}) x {hidden:,} x {element}"))
     return tuple(found)
@@ -366,8 +394,9 @@ def _spread(model: Model, resolved: Resolved, *, sampler_wins: bool) -> float:
     """Half width of the band as a fraction of the peak, from how well each side is known (docs/method.md)."""
     if any(stack.tokens_per_item for stack in model.spec.stacks):
         return 0.15
-    if uses_v2_runner(model, resolved) and resolved.profile.v2_sampler == "full":
-        return 0.5
+    if uses_v2_runner(model, resolved):
+        # derived from the source, no start that prints the term alone is at hand
+        return 0.15 if sampler_wins else 0.2
     if sampler_wins:
         return 0.03
     if any(isinstance(layer.feed_forward, Moe) for layer in _distinct(model.spec.layers)) or model.is_recurrent:

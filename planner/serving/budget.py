@@ -20,7 +20,7 @@ from planner.memory.sharding import Parallelism
 from planner.memory.weights import StageWeights, stage_weights
 from planner.model.model import Model
 from planner.model.tensor import Role
-from planner.serving.activation import activation_peak, gpu_class, rows, uses_v2_runner
+from planner.serving.activation import activation_peak, gpu_class, uses_v2_runner
 from planner.serving.deployment import Resolved
 from planner.serving.engines.profile import parse_version
 from planner.serving.graphs import graph_components
@@ -28,6 +28,7 @@ from planner.serving.storage import is_plain, quantises_inputs
 from planner.units import format_size, gib
 
 _LATENT_BACKEND_WORKSPACE: Final = (0, 10, 0)
+_PENALTIES_SOURCE: Final = "vLLM 0.33.0 v1/worker/gpu/sample/penalties.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,9 +106,14 @@ def stage_budget(
         outside.append(adapters)
     if resolved.profile.accounting == "consumed":
         inside.append(_consumed_extra(model, resolved))
+    elif uses_v2_runner(model, resolved):
+        # made before the weights are loaded: in no term until 0.28
+        size, formula = _penalties(model, resolved)
+        outside.append(exact("persistent_buffers", size, formula, _PENALTIES_SOURCE))
     if graphs is not None:
         estimate, actual = graphs
-        if resolved.profile.graphs_inside:
+        silent = uses_v2_runner(model, resolved) and not resolved.profile.v2_graph_estimate
+        if resolved.profile.graphs_inside and not silent:
             inside.append(estimate)
         else:
             outside.append(actual)
@@ -283,15 +289,19 @@ def _post_profile(model: Model, resolved: Resolved) -> Component:
     return _table(resolved, "post_profile", "buffers made after profiling")
 
 
+def _penalties(model: Model, resolved: Resolved) -> tuple[int, str]:
+    """The V2 runner's penalty counters: int32 and one bit for every request and word."""
+    cells = resolved.max_num_seqs * model.spec.vocab_size
+    return 4 * cells + cells // 8, f"{resolved.max_num_seqs:,} x {model.spec.vocab_size:,} x (4 + 1/8)"
+
+
 def _consumed_extra(model: Model, resolved: Resolved) -> Component:
-    """From 0.28 persistent runner buffers count: the V2 runner's penalties 4 x R x V + R x V / 8, and rounding."""
+    """From 0.28 persistent runner buffers count: the V2 runner's penalties, and rounding of segments."""
     extra = _measured(resolved, "consumed_extra")
-    penalties = 0
-    formula = f"segment rounding {format_size(extra.best)}"
-    if uses_v2_runner(model, resolved):
-        cells = rows(resolved) * model.spec.vocab_size
-        penalties = 4 * cells + cells // 8
-        formula = f"{rows(resolved):,} x {model.spec.vocab_size:,} x (4 + 1/8) + {formula}"
+    penalties, formula = 0, f"segment rounding {format_size(extra.best)}"
+    if uses_v2_runner(model, resolved) and model.spec.decoder:
+        penalties, counted = _penalties(model, resolved)
+        formula = f"{counted} + {formula}"
     return Component(
         name="persistent_buffers",
         low=penalties + extra.low,
@@ -299,5 +309,5 @@ def _consumed_extra(model: Model, resolved: Resolved) -> Component:
         high=penalties + extra.high,
         evidence="derived" if penalties else "measured",
         formula=formula,
-        source=f"vLLM v1/worker/gpu 0.28 penalties; {extra.source}",
+        source=f"{_PENALTIES_SOURCE}; {extra.source}",
     )

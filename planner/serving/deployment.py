@@ -140,6 +140,10 @@ def resolve(model: Model, deployment: Deployment) -> Resolved:
         prefix = profile.runner != "v0" and model.spec.decoder and (profile.hybrid_prefix_caching or not recurrent)
         if recurrent and all(isinstance(cache, StateCache) for cache in model.caches):
             prefix = False
+    mode = _state_mode(model, profile) if prefix and recurrent else "none"
+    if prefix and recurrent and mode == "none":
+        notes.append(f"vLLM {profile.version} turns prefix caching off for this model's recurrent layers")
+        prefix = False
     block_size = deployment.block_size or _block_size(model, deployment, profile)
     return Resolved(
         asked=deployment,
@@ -154,7 +158,7 @@ def resolve(model: Model, deployment: Deployment) -> Resolved:
         gpu_memory_utilization=utilization,
         enable_prefix_caching=prefix,
         hybrid_manager=_hybrid_manager(model, deployment, profile, notes),
-        state_mode=_state_mode(profile, prefix=prefix) if recurrent else "none",
+        state_mode=mode,
         notes=tuple(notes),
     )
 
@@ -277,5 +281,16 @@ def _hybrid_manager(model: Model, deployment: Deployment, profile: EngineProfile
     return True
 
 
-def _state_mode(profile: EngineProfile, *, prefix: bool) -> str:
-    return "align" if prefix else "none"
+# Kinds whose kernels keep a state for every block (SupportsMambaPrefixCaching, vLLM 0.12.0 to 0.24.0)
+_KEPT_BY_BLOCK = ("mamba1", "mamba2")
+
+
+def _state_mode(model: Model, profile: EngineProfile) -> str:
+    """How prefix caching keeps recurrent states (models/config.py MambaModelConfig); "none": it is turned off."""
+    rule = profile.state_modes
+    if rule == "align":
+        return "align"
+    by_block = all(cache.kind in _KEPT_BY_BLOCK for cache in model.caches if isinstance(cache, StateCache))
+    if rule == "off" or not by_block:
+        return "align" if rule == "modes" else "none"
+    return "all"

@@ -56,7 +56,7 @@ def _pool(
     profile: EngineProfile,
     options: PoolOptions,
 ) -> Pool:
-    sizes = [group.layer.block_size for group in groups if group.layer.kind != "state"]
+    sizes = [group.layer.block_size for group in groups]
     return Pool(
         groups=groups,
         bytes_per_block=bytes_per_block,
@@ -97,7 +97,7 @@ def _pool_layers(
     if states and others:
         token_bytes = max(entry.slot_bytes for entry in others if not isinstance(entry.cache, CrossCache))
         alignment = options.attention_alignment
-        if options.state_mode == "all" or (options.state_mode == "align" and profile.align_to_chunk):
+        if options.state_mode == "all":
             chunk = lcm(
                 max(entry.cache.chunk_size for entry in states if isinstance(entry.cache, StateCache)) or 1, alignment
             )
@@ -112,7 +112,10 @@ def _pool_layers(
         layers.append(PoolLayer(kind, entry.count, block_size * entry.slot_bytes, block_size, window))
     for entry in states:
         page = state_page if others else entry.state_bytes
-        layers.append(PoolLayer("state", entry.count, page, 0))
+        # a state's block: everything without prefix caching, else that of the attention beside it
+        layers.append(
+            PoolLayer("state", entry.count, page, options.max_model_len if options.state_mode == "none" else block_size)
+        )
     return layers, block_size
 
 

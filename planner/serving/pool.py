@@ -42,7 +42,7 @@ class PoolLayer:
     Args:
         kind: "full", "sliding", "chunked", "latent", "indexer", "compressed", "state" or "cross".
         page_bytes: bytes of one block of one layer.
-        block_size: tokens of that block (0 for states).
+        block_size: tokens of that block (for states: between two that are kept).
         window: tokens of the window or chunk, or the source tokens of cross attention.
     """
 
@@ -76,7 +76,7 @@ class Pool:
         groups: what each block id can belong to.
         bytes_per_block: bytes that one block id takes over all tensors.
         padding_layers: layers that exist only to fill a group.
-        block_size: tokens of the smallest block that holds tokens.
+        block_size: tokens of the smallest block.
         tokens_line: rule of the printed token count.
         reserves_null_block: the capacity check leaves one block out.
         needed_block_bytes: what the capacity check counts for a block, where that is not bytes_per_block.
@@ -142,7 +142,7 @@ def blocks_needed(layer: PoolLayer, length: int, options: PoolOptions) -> int:
     """Blocks one request of `length` tokens takes in one group (kv_cache_interface.py max_memory_usage_bytes)."""
     if layer.kind == "state":
         if options.state_mode == "all":
-            return ceil_div(length, max(layer.block_size, options.block_size))
+            return ceil_div(length, layer.block_size)
         return (2 if options.state_mode == "align" else 1) + options.speculative_tokens
     size = layer.block_size
     if layer.kind == "sliding":

@@ -34,7 +34,8 @@ class EngineProfile:
     Args:
         version: as asked for.
         runner: the model runner that this version uses for models not in `v2_models`.
-        v2_models: "none", "all", "dense", or comma-separated architectures that take the V2 runner.
+        v2_models: "none", "all", or which architectures take the V2 runner: comma-separated names, after "plain:" when
+            quantised checkpoints do not, after "dense:" when every other dense decoder without recurrent layers does.
         accounting: what is subtracted: "reserved" (free memory before and after, torch cache included), "context"
             (peak + non-torch, the CUDA context among it), "increase" (weights + peak + non-torch increase),
             "device_used" (everything on the card), "consumed" (free memory lost + transient peak).
@@ -44,7 +45,9 @@ class EngineProfile:
         gpu_memory_utilization: default fraction.
         checks_free_memory: refuses to start when less is free than requested.
         sampler: "sort", "triton", "flashinfer", "logits" (no sampler in the profile run) or "all_logits".
-        v2_sampler: the same for the V2 runner: "logits" or "full".
+        v2_sampler: the same for the V2 runner: "copied_logits" (an fp32 copy), "logits" or "flashinfer".
+        v2_graph_estimate: the V2 runner estimates its graphs; before, nothing is subtracted for them.
+        triton_from_rows: fewer requests than this are sorted instead.
         batch_defaults: "v0" or "v1" rules for max_num_batched_tokens and max_num_seqs.
         a100_small_batches: an A100 takes the small card's batch defaults.
         huge_card_batches: cards of 160 GiB and more take 16,384 tokens.
@@ -55,7 +58,6 @@ class EngineProfile:
         unifies_pages: unequal pages are made equal by larger blocks.
         packed_layout: how caches of different pages share a block (DeepSeek-V4): "none", "tuples", "buckets", "dense"
             or "patterns".
-        align_to_chunk: hybrid blocks are multiples of the recurrent chunk when prefixes are cached.
         tokens_line: "groups" or "concurrency": how the printed token count is made.
         capacity_check: "layers", "global_groups" or "groups": how the bytes one request needs are counted.
         reserves_null_block: the capacity check leaves one block out.
@@ -65,7 +67,8 @@ class EngineProfile:
         expert_buffers: "fused" (freed after the layer) or "workspace" (kept).
         expert_chunk: tokens a MoE kernel takes at once (0: all).
         compiled_scratch: compilation benchmarks kernels during the profile run.
-        state_modes: rule for recurrent states and prefix caching: "blocks", "modes" or "align".
+        state_modes: what prefix caching does to recurrent layers: "off" (it is turned off), "blocks" (a state for
+            every block where the kernels can, else off), "modes" (the same, else aligned) or "align".
         hybrid_prefix_caching: prefix caching is on by default for models with recurrent layers.
         honours_state_dtype: the model's own wish for its recurrent state's dtype is read.
         remainder_to_last: all remainder layers go to the last pipeline stage.
@@ -86,6 +89,8 @@ class EngineProfile:
     checks_free_memory: bool
     sampler: str
     v2_sampler: str
+    v2_graph_estimate: bool
+    triton_from_rows: int
     batch_defaults: str
     a100_small_batches: bool
     huge_card_batches: bool
@@ -95,7 +100,6 @@ class EngineProfile:
     group_tolerance: tuple[int, int]
     unifies_pages: bool
     packed_layout: str
-    align_to_chunk: bool
     tokens_line: str
     capacity_check: str
     reserves_null_block: bool
