@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -44,45 +44,45 @@ def train(
         ),
     ] = "transformers",
     transformers_version: Annotated[
-        Optional[str], typer.Option(help="Release of transformers below the stack (4.48).", rich_help_panel=METHOD)
+        str | None, typer.Option(help="Release of transformers below the stack (4.48).", rich_help_panel=METHOD)
     ] = None,
-    lora_rank: Annotated[Optional[int], typer.Option("--lora-rank", "--lora-r", help="r.", rich_help_panel=METHOD)] = None,
+    lora_rank: Annotated[int | None, typer.Option("--lora-rank", "--lora-r", help="r.", rich_help_panel=METHOD)] = None,
     lora_target_modules: Annotated[
-        Optional[str],
+        str | None,
         typer.Option(help="q_proj,v_proj, all-linear, or a regular expression.", rich_help_panel=METHOD),
     ] = None,
-    lora_dropout: Annotated[Optional[float], typer.Option(help="On the adapters' input.", rich_help_panel=METHOD)] = None,
+    lora_dropout: Annotated[float | None, typer.Option(help="On the adapters' input.", rich_help_panel=METHOD)] = None,
     adapter_dtype: Annotated[
-        Optional[str], typer.Option(help="Type of the adapters (PEFT: float32).", rich_help_panel=METHOD)
+        str | None, typer.Option(help="Type of the adapters (PEFT: float32).", rich_help_panel=METHOD)
     ] = None,
     modules_to_save: Annotated[
-        Optional[str], typer.Option(help="Modules trained in full beside the adapters.", rich_help_panel=METHOD)
+        str | None, typer.Option(help="Modules trained in full beside the adapters.", rich_help_panel=METHOD)
     ] = None,
     freeze_layers: Annotated[
-        Optional[int], typer.Option(help="Layers frozen from the bottom (method freeze).", rich_help_panel=METHOD)
+        int | None, typer.Option(help="Layers frozen from the bottom (method freeze).", rich_help_panel=METHOD)
     ] = None,
     prompt_tokens: Annotated[int, typer.Option(help="Virtual tokens (method prompt).", rich_help_panel=METHOD)] = 20,
     optim: Annotated[
-        Optional[str],
+        str | None,
         typer.Option(help="As the HF Trainer names them: adamw_torch, adamw_bnb_8bit, ...", rich_help_panel=METHOD),
     ] = None,
     optimizer_rank: Annotated[int, typer.Option(help="Rank of GaLore and APOLLO.", rich_help_panel=METHOD)] = 128,
     optimizer_in_backward: Annotated[
-        bool, typer.Option("--optimizer-in-backward", help="Each gradient is used as it is made.", rich_help_panel=METHOD)
+        bool, typer.Option("--optimizer-in-backward", help="Gradients are used at once.", rich_help_panel=METHOD)
     ] = False,
     ema: Annotated[bool, typer.Option("--ema", help="Keep an averaged copy.", rich_help_panel=METHOD)] = False,
     dtype: Annotated[
-        Optional[str], typer.Option(help="Stored weights: bfloat16, float16, float32.", rich_help_panel=PRECISION)
+        str | None, typer.Option(help="Stored weights: bfloat16, float16, float32.", rich_help_panel=PRECISION)
     ] = None,
-    autocast: Annotated[Optional[str], typer.Option(help="none, bf16 or fp16.", rich_help_panel=PRECISION)] = None,
+    autocast: Annotated[str | None, typer.Option(help="none, bf16 or fp16.", rich_help_panel=PRECISION)] = None,
     master_weights: Annotated[
-        Optional[str], typer.Option(help="none or fp32: a copy in the optimizer.", rich_help_panel=PRECISION)
+        str | None, typer.Option(help="none or fp32: a copy in the optimizer.", rich_help_panel=PRECISION)
     ] = None,
     grad_dtype: Annotated[
-        Optional[str], typer.Option(help="Gradients that are kept: fp32, bf16 or fp16.", rich_help_panel=PRECISION)
+        str | None, typer.Option(help="Gradients that are kept: fp32, bf16 or fp16.", rich_help_panel=PRECISION)
     ] = None,
     base_quantization: Annotated[
-        Optional[str],
+        str | None,
         typer.Option(help="none, nf4, fp4, int8, gptq, awq or torchao-nf4.", rich_help_panel=PRECISION),
     ] = None,
     bnb_4bit_use_double_quant: Annotated[
@@ -93,14 +93,15 @@ def train(
         ),
     ] = False,
     prepare_kbit: Annotated[
-        Optional[bool],
+        bool | None,
         typer.Option(
             "--prepare-kbit/--no-prepare-kbit",
             help="PEFT's prepare_model_for_kbit_training (norms and embeddings in fp32).", rich_help_panel=PRECISION,
         ),
     ] = None,
     per_device_train_batch_size: Annotated[
-        int, typer.Option("--per-device-train-batch-size", "-b", help="Sequences of a micro-batch.", rich_help_panel=BATCH)
+        int,
+        typer.Option("--per-device-train-batch-size", "-b", help="Sequences of a micro-batch.", rich_help_panel=BATCH),
     ] = 1,
     gradient_accumulation_steps: Annotated[
         int, typer.Option(help="Micro-batches of a step.", rich_help_panel=BATCH)
@@ -109,7 +110,7 @@ def train(
         int, typer.Option("--max-seq-length", "--max-length", help="Tokens of a sequence.", rich_help_panel=BATCH)
     ] = 2048,
     gradient_checkpointing: Annotated[
-        Optional[bool],
+        bool | None,
         typer.Option(
             "--gradient-checkpointing/--no-gradient-checkpointing", help="Run layers again in backward.",
             rich_help_panel=BATCH,
@@ -119,43 +120,43 @@ def train(
         int, typer.Option(help="Layers of one checkpointed segment.", rich_help_panel=BATCH)
     ] = 1,
     activation_offload: Annotated[
-        Optional[bool],
+        bool | None,
         typer.Option(
             "--activation-offload/--no-activation-offload", help="Checkpointed inputs in host memory.",
             rich_help_panel=BATCH,
         ),
     ] = None,
     attn_implementation: Annotated[
-        Optional[str], typer.Option(help="eager, sdpa or flash_attention_2.", rich_help_panel=BATCH)
+        str | None, typer.Option(help="eager, sdpa or flash_attention_2.", rich_help_panel=BATCH)
     ] = None,
     padding: Annotated[
-        Optional[bool],
+        bool | None,
         typer.Option("--padding/--no-padding", help="Batches are padded: SDPA gets a mask.", rich_help_panel=BATCH),
     ] = None,
     loss: Annotated[
-        Optional[str], typer.Option(help="hf, in-place, chunked, liger or cce.", rich_help_panel=BATCH)
+        str | None, typer.Option(help="hf, in-place, chunked, liger or cce.", rich_help_panel=BATCH)
     ] = None,
     keep_outputs: Annotated[
-        Optional[bool],
+        bool | None,
         typer.Option(
             "--keep-outputs/--drop-outputs", help="The outputs object lives through backward.", rich_help_panel=BATCH
         ),
     ] = None,
     logits_to_keep: Annotated[
-        Optional[int], typer.Option(help="Last positions whose logits are made.", rich_help_panel=BATCH)
+        int | None, typer.Option(help="Last positions whose logits are made.", rich_help_panel=BATCH)
     ] = None,
     use_cache: Annotated[
-        Optional[bool], typer.Option("--use-cache/--no-use-cache", help="Keep keys and values.", rich_help_panel=BATCH)
+        bool | None, typer.Option("--use-cache/--no-use-cache", help="Keep keys and values.", rich_help_panel=BATCH)
     ] = None,
     torch_compile: Annotated[
-        Optional[bool],
+        bool | None,
         typer.Option("--torch-compile/--no-torch-compile", help="Blocks and loss compiled.", rich_help_panel=BATCH),
     ] = None,
     num_gpus: Annotated[int, typer.Option(help="All GPUs of the run.", rich_help_panel=MANY)] = 1,
     sharding: Annotated[
-        Optional[str], typer.Option(help="ddp, zero1, zero2, zero3, fsdp, fsdp2 or hsdp.", rich_help_panel=MANY)
+        str | None, typer.Option(help="ddp, zero1, zero2, zero3, fsdp, fsdp2 or hsdp.", rich_help_panel=MANY)
     ] = None,
-    shard_group: Annotated[Optional[int], typer.Option(help="Ranks of a group (hsdp).", rich_help_panel=MANY)] = None,
+    shard_group: Annotated[int | None, typer.Option(help="Ranks of a group (hsdp).", rich_help_panel=MANY)] = None,
     tensor_parallel_size: Annotated[
         int, typer.Option("--tensor-parallel-size", "-tp", help="GPUs that cut every matrix.", rich_help_panel=MANY)
     ] = 1,
@@ -178,10 +179,10 @@ def train(
         bool, typer.Option("--offload-parameters", help="Weights in host memory.", rich_help_panel=MANY)
     ] = False,
     generation_share: Annotated[
-        Optional[float], typer.Option(help="Fraction of the card of a generation engine.", rich_help_panel=GPU)
+        float | None, typer.Option(help="Fraction of the card of a generation engine.", rich_help_panel=GPU)
     ] = None,
     assume_family: Annotated[
-        Optional[str], typer.Option(help="Read an unknown model_type as this one.", rich_help_panel=GPU)
+        str | None, typer.Option(help="Read an unknown model_type as this one.", rich_help_panel=GPU)
     ] = None,
     solve: Annotated[
         bool, typer.Option("--largest/--no-largest", help="Solve for the largest that fits.", rich_help_panel=GPU)

@@ -134,7 +134,8 @@ def recipe_line(plan: TrainingPlan) -> str:
         parts.append(f"rank {recipe.lora_rank} {recipe.adapter_dtype} adapters on {targets}")
     parts += [
         str(recipe.optim),
-        f"batch {recipe.per_device_train_batch_size} x {recipe.gradient_accumulation_steps} x {recipe.max_seq_length:,} tokens",
+        f"batch {recipe.per_device_train_batch_size} x {recipe.gradient_accumulation_steps}"
+        f" x {recipe.max_seq_length:,} tokens",
         f"{recipe.attn_implementation} attention",
         f"{'' if recipe.gradient_checkpointing else 'no '}gradient checkpointing",
         f"{recipe.loss} loss",

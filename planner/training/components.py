@@ -24,7 +24,7 @@ def components(
     extra: Extra,
     ratio: Ratio,
 ) -> tuple[Component, ...]:
-    """What is allocated at the peak, by kind; the parts add up to `allocated_bytes`, and fragmentation is beside them."""
+    """What is allocated at the peak, by kind; the parts add up to `allocated_bytes`; fragmentation is beside them."""
     ranks = data_ranks(recipe)
     over = f" / {ranks}" if ranks > 1 and recipe.sharding not in (None, "none", "ddp") else ""
     found = [
@@ -36,17 +36,20 @@ def components(
         )
     ]  # fmt: skip
     if held.optimizer:
-        found.append(exact("optimizer", held.optimizer, _optimizer_formula(states, recipe) + over, states.optimizer.source))
+        formula = _optimizer_formula(states, recipe) + over
+        found.append(exact("optimizer", held.optimizer, formula, states.optimizer.source))
     if recipe.ema:
         found.append(exact("ema", states.trained_numel * 4, f"{states.trained_numel:,} x 4", "an fp32 copy"))
     if extra.resident_bytes:
-        found.append(_derived("other_models", extra.resident_bytes, f"{recipe.objective}: models beside the policy", "trl"))
+        formula = f"{recipe.objective}: models beside the policy"
+        found.append(_derived("other_models", extra.resident_bytes, formula, "trl trainers"))
     found.append(_derived("workspace", workspace, "cuBLAS workspace of one handle", "ATen/cuda/CublasHandlePool.cpp"))
     rest = allocated_bytes - sum(part.best for part in found)
     width = f"{states.gradient_bytes // max(1, states.trained_numel)}"
     if phase == "optimizer step":
         gradients = min(held.gradients, rest)
-        found.append(exact("gradients", gradients, f"{states.trained_numel:,} x {width}{over}", "one gradient a weight"))
+        formula = f"{states.trained_numel:,} x {width}{over}"
+        found.append(exact("gradients", gradients, formula, "one gradient a trained weight"))
         rest -= gradients
         found.append(_derived("step_temporary", max(0, rest), f"optimizer step: {states.optimizer.step}",
                               states.optimizer.source))  # fmt: skip
@@ -103,8 +106,11 @@ def bytes_per_parameter(states: States, recipe: Recipe) -> str:
     parts = [DTYPES[recipe.dtype or "bfloat16"] if not recipe.adapters else states.trained_weight_bytes // numel]
     parts.append(states.gradient_bytes // numel)
     parts += [4] if states.master_bytes else []
-    sizes = [sum(tensor.state_bytes[index] * tensor.count for tensor in states.trained if index < len(tensor.state_bytes))
-             for index in range(max((len(tensor.state_bytes) for tensor in states.trained), default=0))]  # fmt: skip
+    most = max((len(tensor.state_bytes) for tensor in states.trained), default=0)
+    sizes = [
+        sum(tensor.state_bytes[index] * tensor.count for tensor in states.trained if index < len(tensor.state_bytes))
+        for index in range(most)
+    ]
     shown = [f"{part}" for part in parts] + [f"{size / numel:.3g}" for size in sizes]
     total = sum(parts) + sum(sizes) / numel
     return f"{' + '.join(shown)} = {total:.4g} bytes a parameter x {states.trained_numel:,} trained"

@@ -201,7 +201,15 @@ def softmax_fp32(tape: Tape, x: Value) -> Value:
 
 
 def attention_kernel(
-    tape: Tape, query: Value, key: Value, value: Value, *, tokens: int, heads: int, groups: int, mask: Value | None = None
+    tape: Tape,
+    query: Value,
+    key: Value,
+    value: Value,
+    *,
+    tokens: int,
+    heads: int,
+    groups: int,
+    mask: Value | None = None,
 ) -> Value:
     """A fused attention: keeps q, k, v, its result and the log-sum-exp (fp32 a head and token).
 

@@ -17,7 +17,7 @@ from planner.training.recipe import Recipe, kernels, resolve
 from planner.training.sharding import Sharded, shard
 from planner.training.states import States, states
 from planner.training.step import StepMemory, gradients_wait, step_memory
-from planner.training.trainable import Inventory, inventory
+from planner.training.trainable import inventory
 from planner.units import MIB
 
 Verdict = Literal["fits", "tight", "does_not_fit"]
@@ -26,7 +26,7 @@ Verdict = Literal["fits", "tight", "does_not_fit"]
 # (ATen/cuda/CublasHandlePool.cpp: :4096:2:16:8 before Hopper, 32 MiB from compute capability 9.0 on).
 _WORKSPACE: Final = 8_519_680
 _WORKSPACE_HOPPER: Final = 32 * MIB
-# NCCL's buffers for one communicator over NVLink or PCIe: 205 to 420 without, 1045 to 1600 with it; see allocator notes.
+# NCCL's buffers of one communicator: 205 to 420 MiB over PCIe, 1045 to 1600 MiB over NVLink (vLLM start-ups).
 _COMMUNICATOR: Final = (200 * MIB, 420 * MIB, 1600 * MIB)
 
 
@@ -113,7 +113,7 @@ def plan_training(
     peak = max(phases, key=lambda phase: phase.allocated_bytes)
     allocated = peak.allocated_bytes
     ratio = reserved_ratio(
-        trains_all=resolved.method in ("full", "inference") or peak.name in ("optimizer step", "loading"),
+        trains_all=resolved.method == "inference" or peak.name in ("optimizer step", "loading"),
         eager=resolved.attn_implementation == "eager",
         quantised=resolved.base_quantization != "none",
     )

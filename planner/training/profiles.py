@@ -111,7 +111,7 @@ def release_casts(tape: Tape) -> None:
 
 
 def without_graph(new_tape: Callable[[], Tape], forward: Forward, *, numel: int, width: int) -> tuple[int, int]:
-    """(peak, left) of a segment's forward when nothing is saved, relative to its start; the input stays with the caller."""
+    """(peak, left) of a forward that saves nothing, relative to its start; the input stays with the caller."""
     tape = new_tape()
     tape.grad_enabled = False
     x = tape.input(numel, width, needs_grad=False)

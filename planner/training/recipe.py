@@ -138,6 +138,9 @@ def kernels(recipe: Recipe) -> dict[str, Any]:
         for rule in _versions():
             if _numbers(rule.get("from", "0")) <= asked < _numbers(rule.get("below", "999")):
                 found |= rule["kernels"]
+    if recipe.loss == "in-place" and "shifted_copy" not in found:
+        # Kernels that write over the logits were made for releases whose model converted and copied them.
+        found |= {"upcast": "model", "shifted_copy": True}
     found |= row["kernels"]
     found |= row.get("with_loss", {}).get(recipe.loss, {})
     if recipe.torch_compile or found.get("compiled"):
@@ -163,6 +166,8 @@ def resolve(recipe: Recipe) -> Recipe:
     defaults = dict(frameworks()[recipe.framework]["defaults"])
     if recipe.method in ("qlora", "qdora"):
         defaults["base_quantization"] = "torchao-nf4" if recipe.framework == "torchtune" else "nf4"
+    if recipe.loss in ("in-place", "liger", "cce", "chunked"):
+        defaults["keep_outputs"] = False  # such losses come with trainers, which keep the loss alone
     if recipe.num_gpus > 1:
         defaults["sharding"] = "ddp"
     if recipe.base_quantization in ("nf4", "fp4", "int8") and recipe.framework == "transformers":

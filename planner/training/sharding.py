@@ -9,8 +9,8 @@ zero3          (w + g + o)/N, gathered parameters and buckets
 fsdp, fsdp2    (w + g + o)/N, two gathered units (one in use, one prefetched), the gradient of one or two units, and the
                root unit (embedding, head) from its forward to its backward; hsdp: N is the shard group
 
-Sources: ZeRO (arXiv 1910.02054) sections 3 and 5; deepspeed runtime/zero/config.py and HF's "auto" values (reduce bucket
-h^2, prefetch 0.9 h^2); torch FSDP; accelerate utils/fsdp_utils.py (parameters in fp32 under mixed precision).
+Sources: ZeRO (arXiv 1910.02054) sections 3 and 5; deepspeed runtime/zero/config.py and HF's "auto" values (reduce
+bucket h^2, prefetch 0.9 h^2); torch FSDP; accelerate utils/fsdp_utils.py (fp32 parameters under mixed precision).
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def shard(states: States, found: Inventory, recipe: Recipe, *, hidden_size: int)
         scale = 4 * states.trained_numel
         weights += scale - states.trained_weight_bytes
         gradients, temporary = scale, scale if temporary else 0
-        optimizer = optimizer * 4 // 2 if states.optimizer.states and states.optimizer.states[0] == "param" else optimizer
+        if states.optimizer.states[:1] == ("param",):
+            optimizer *= 2
     loading, buckets, gathered, unit_gradients, host = weights, 0, 0, 0, 0
     notes: tuple[str, ...] = ()
     if kind == "ddp" and ranks > 1:

@@ -125,7 +125,8 @@ def states(found: Inventory, recipe: Recipe) -> States:
             frozen += size * count
             frozen_numel += tensor.numel * count
         if tensor.saved_copy:
-            trained.append(_trained(f"{tensor.tensor.name} (saved copy)", tensor.shape, 4, tensor, recipe, chosen, count))
+            name = f"{tensor.tensor.name} (saved copy)"
+            trained.append(_trained(name, tensor.shape, 4, tensor, recipe, chosen, count))
         for name, shape, width in adapter_tensors(tensor):
             trained.append(_trained(name, shape, width, tensor, recipe, chosen, count))
     if recipe.method == "prompt":
@@ -151,7 +152,7 @@ def adapter_tensors(tensor: TrainTensor) -> tuple[tuple[str, tuple[int, ...], in
         out_features, in_features = in_features, out_features
     rank = adapter.rank * prod(stack)
     module = tensor.tensor.name.removesuffix(".weight")
-    found = [
+    found: list[tuple[str, tuple[int, ...], int]] = [
         (f"{module}.lora_A.weight", (rank, in_features), adapter.width),
         (f"{module}.lora_B.weight", (out_features, rank), adapter.width),
     ]

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from planner.training.allocator import segment_share
 from planner.model.model import Model
 from planner.model.spec import ModelSpec
 from planner.model.tensor import Norm, Role
+from planner.training.allocator import segment_share
 from planner.training.blocks.block import Block, Kernels, Weight
 from planner.training.blocks.layer import run_layer
 from planner.training.loss import Head, run_head
@@ -289,7 +289,9 @@ class _Step:
 
 def gradients_wait(recipe: Recipe) -> bool:
     """The gradients of an earlier micro-batch or step are alive while this one runs."""
-    kept = bool(kernels(recipe).get("gradients_kept", False))
+    # 16-bit weights under autocast are what a Trainer makes, and Trainers set gradients to None.
+    trainer = recipe.autocast != "none" and recipe.dtype != "float32"
+    kept = bool(kernels(recipe).get("gradients_kept", False)) and not trainer
     return recipe.method != "inference" and (recipe.gradient_accumulation_steps > 1 or kept)
 
 

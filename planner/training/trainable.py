@@ -1,4 +1,4 @@
-"""Which tensors a recipe stores in what, freezes, trains, or gives an adapter: the model's inventory as training sees it."""
+"""The inventory as training sees it: what each tensor is stored in, whether it is trained, and its adapter."""
 
 from __future__ import annotations
 
@@ -175,7 +175,8 @@ class _Reader:
     def _check_matches(self) -> None:
         recipe = self.recipe
         if recipe.adapters and not self.adapted:
-            names = sorted({t.name.split(".")[-2] for t in self.spec.layers[0].tensors(self.spec.hidden_size) if t.linear})
+            linears = (t for t in self.spec.layers[0].tensors(self.spec.hidden_size) if t.linear)
+            names = sorted({t.name.split(".")[-2] for t in linears})
             raise UsageError(
                 f"--lora-target-modules {','.join(self.targets.asked)} matches nothing in this model; it has"
                 f" {', '.join(names)}",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from planner.training import ops
-from planner.training.tape import Tape, Value, parameter
+from planner.training.tape import Tape, Value, detached, parameter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +126,8 @@ class Block:
 
     def sub(self, prefix: str) -> Block:
         """The block for a module below: names relative to it."""
-        inner = {name[len(prefix) + 1 :]: weight for name, weight in self.weights.items() if name.startswith(prefix + ".")}
+        start = prefix + "."
+        inner = {name[len(start) :]: weight for name, weight in self.weights.items() if name.startswith(start)}
         return replace(self, weights=inner, _parameters={})
 
     def constant(self, numel: int, width: int) -> Value:
@@ -153,7 +154,7 @@ def _base_linear(block: Block, name: str, weight: Weight, x: Value) -> Value:
     unpacked = tape.new(weight.numel, weight.width) if weight.storage == "dequantised" else None
     out = tape.new(rows * weight.out_features, weight.width)
     del unpacked
-    kept = ops.detached(x) if weight.storage == "int8" and x.needs_grad else None
+    kept = detached(x) if weight.storage == "int8" and x.needs_grad else None
     shape = ops.shape(x)
 
     def backward(grad: Value) -> list[Value | None]:

@@ -55,5 +55,7 @@ def _experts(block: Block, inner: Block, kind: Moe, chosen: Value) -> Value:
         hidden = ops.mul(tape, activation(block, kind.activation, gate), up)
         del gate, up
     else:
-        hidden = activation(block, kind.activation, stacked_linear(inner, f"{names.experts}.up_proj", chosen, rows, size))
+        up = stacked_linear(inner, f"{names.experts}.up_proj", chosen, rows, size)
+        hidden = activation(block, kind.activation, up)
+        del up
     return stacked_linear(inner, f"{names.experts}.down_proj", hidden, rows, width)
