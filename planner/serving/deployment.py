@@ -15,6 +15,9 @@ _GPU_TOTAL_LIMIT = 1 << 44
 _V0_CHUNKED_FROM = 32_768
 # DeepseekSparseSWABackend.get_preferred_block_size (vLLM 0.20.0 to 0.33.0)
 _COMPRESSED_BLOCK = 256
+# MLA's block by compute capability (major) and the default backend of the version: FlashMLA 64, CUTLASS 128,
+# FlashInfer 64 or its smallest, 32; FlashAttention and Triton take 16
+_LATENT_BLOCKS = {"cutlass": {9: 64, 10: 128}, "flashinfer": {9: 64, 10: 64}, "preferred": {10: 32}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,17 +262,15 @@ def batch_defaults(
 
 
 def _block_size(model: Model, deployment: Deployment, profile: EngineProfile) -> int:
-    """16 tokens; MLA takes its attention backend's (FlashMLA 64 on Hopper, CUTLASS 128 or FlashInfer 64 later)."""
+    """16 tokens; MLA takes its attention backend's (platforms/cuda.py, get_preferred_block_size)."""
     if not model.has_latent_cache or profile.runner == "v0":
         return 16
     if any(isinstance(cache, CompressedCache) for cache in model.caches):
         return _COMPRESSED_BLOCK
-    capability = deployment.gpu.capability if deployment.gpu else None
-    if capability is not None and capability >= (10, 0):
-        return 128 if profile.latent_workspace_cap == 131072 else 64
-    if capability is not None and capability >= (9, 0):
-        return 64 if model.has_sparse_latent_cache or profile.graph_mode != "full_and_piecewise" else 16
-    return 64 if model.has_sparse_latent_cache else 16
+    if model.has_sparse_latent_cache:
+        return 64
+    major = (deployment.gpu.capability or (0, 0))[0] if deployment.gpu else 0
+    return _LATENT_BLOCKS[profile.latent_blocks].get(major, 16)
 
 
 def _hybrid_manager(model: Model, deployment: Deployment, profile: EngineProfile, notes: list[str]) -> bool:

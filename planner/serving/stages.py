@@ -121,6 +121,17 @@ def cache_format_of(model: Model, name: str, dtype: str) -> CacheFormat:
     return cache_format(name, dtype)
 
 
+def _alignment(model: Model, resolved: Resolved) -> int:
+    """Tokens that a hybrid model's attention block is a multiple of.
+
+    Source: vLLM 0.12.0 to 0.19.0 `models/config.py`, 0.24.0 and 0.28.0 `platforms/interface.py`.
+    """
+    rule, latent = resolved.profile.hybrid_alignment, model.has_latent_cache
+    if rule == "fixed":
+        return 64 if latent else 16
+    return max(resolved.block_size, 128 if latent and rule == "block128" else 16)
+
+
 def pool_of(model: Model, resolved: Resolved, form: CacheFormat, layers: slice) -> tuple[Pool, tuple[LayerCache, ...]]:
     asked = resolved.asked
     options = PoolOptions(
@@ -131,7 +142,7 @@ def pool_of(model: Model, resolved: Resolved, form: CacheFormat, layers: slice) 
         state_mode=resolved.state_mode,
         speculative_tokens=asked.num_speculative_tokens,
         context_parallel_size=asked.decode_context_parallel_size,
-        attention_alignment=max(16, resolved.block_size if model.has_latent_cache else 16),
+        attention_alignment=_alignment(model, resolved),
     )
     key = ("pool", form, layers.start, layers.stop, asked.tensor_parallel_size, options, resolved.profile,
            resolved.dtype, asked.mamba_ssm_cache_dtype)  # fmt: skip

@@ -64,6 +64,8 @@ class EngineProfile:
         windows_in_flight: windows keep max_num_batched_tokens for every batch in flight.
         latent_workspace_cap: tokens of MLA's profiled prefill workspace at most.
         latent_alignment_bytes: a latent token slot is padded to this (V0).
+        latent_blocks: which backend MLA has by default: "cutlass", "flashinfer" or "preferred".
+        hybrid_alignment: "fixed" (16 tokens, 64 with MLA), "block" (the block size) or "block128" (128 with MLA).
         expert_buffers: "fused" (freed after the layer) or "workspace" (kept).
         expert_chunk: tokens a MoE kernel takes at once (0: all).
         compiled_scratch: compilation benchmarks kernels during the profile run.
@@ -106,6 +108,8 @@ class EngineProfile:
     windows_in_flight: bool
     latent_workspace_cap: int
     latent_alignment_bytes: int
+    latent_blocks: str
+    hybrid_alignment: str
     expert_buffers: str
     expert_chunk: int
     compiled_scratch: bool
