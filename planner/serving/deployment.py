@@ -239,11 +239,14 @@ def batch_defaults(
                 tokens = max(tokens, 5120)
         return tokens, sequences
     name = deployment.gpu.name.lower() if deployment.gpu else ""
-    large = total >= 70 * GIB and not (profile.a100_small_batches and "a100" in name)
+    huge = profile.huge_card_batches and total >= 160 * GIB
+    large = huge or (total >= 70 * GIB and not (profile.a100_small_batches and "a100" in name))
+    if profile.gb10_small_batches and not huge and deployment.gpu and deployment.gpu.capability == (12, 1):
+        large = False
     api = deployment.usage_context == "api-server"
     default_sequences = 1024 if large else 256
     if large:
-        default_tokens = 8192 if api and not (profile.huge_card_batches and total >= 160 * GIB) else 16384
+        default_tokens = 8192 if api and not huge else 16384
     else:
         default_tokens = 2048 if api else 8192
     if tokens is None:

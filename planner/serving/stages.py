@@ -17,6 +17,7 @@ from planner.memory.sharding import Parallelism, divides, stage_layer_counts, st
 from planner.model.caches import CompressedCache, LatentCache
 from planner.model.model import Model
 from planner.model.tensors import tensors
+from planner.serving.activation import uses_v2_runner
 from planner.serving.budget import StageBudget, stage_budget
 from planner.serving.deployment import Deployment, Resolved
 from planner.serving.kv_pool import Pool, PoolOptions, build_pool
@@ -121,6 +122,16 @@ def cache_format_of(model: Model, name: str, dtype: str) -> CacheFormat:
     return cache_format(name, dtype)
 
 
+def _batches_in_flight(model: Model, resolved: Resolved) -> int:
+    """Batches scheduled and not settled, for which windows keep their tokens (config/vllm.py max_concurrent_batches)."""
+    stages = resolved.asked.pipeline_parallel_size
+    if not resolved.profile.windows_in_flight:
+        return 1
+    if uses_v2_runner(model, resolved):
+        return stages + 1
+    return 2 if stages == 1 else stages
+
+
 def _alignment(model: Model, resolved: Resolved) -> int:
     """Tokens that a hybrid model's attention block is a multiple of.
 
@@ -137,7 +148,7 @@ def pool_of(model: Model, resolved: Resolved, form: CacheFormat, layers: slice) 
     options = PoolOptions(
         block_size=resolved.block_size,
         max_model_len=resolved.max_model_len,
-        tokens_in_flight=resolved.max_num_batched_tokens * (2 if resolved.profile.windows_in_flight else 1),
+        tokens_in_flight=resolved.max_num_batched_tokens * _batches_in_flight(model, resolved),
         hybrid_manager=resolved.hybrid_manager,
         state_mode=resolved.state_mode,
         speculative_tokens=asked.num_speculative_tokens,

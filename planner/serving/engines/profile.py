@@ -50,6 +50,7 @@ class EngineProfile:
         triton_from_rows: fewer requests than this are sorted instead.
         batch_defaults: "v0" or "v1" rules for max_num_batched_tokens and max_num_seqs.
         a100_small_batches: an A100 takes the small card's batch defaults.
+        gb10_small_batches: so does a GB10, whatever its memory.
         huge_card_batches: cards of 160 GiB and more take 16,384 tokens.
         graph_sizes: rule for the captured batch sizes.
         graph_mode: "full", "piecewise" or "full_and_piecewise".
@@ -95,6 +96,7 @@ class EngineProfile:
     triton_from_rows: int
     batch_defaults: str
     a100_small_batches: bool
+    gb10_small_batches: bool
     huge_card_batches: bool
     graph_sizes: str
     graph_mode: str
