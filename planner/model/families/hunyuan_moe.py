@@ -142,7 +142,7 @@ def _hy3(raw: RawConfig) -> ModelSpec:
         raw, ("num_experts", "num_local_experts"), ("num_experts_per_tok",), defaults=(192, 8)
     )
     width = read_width(raw, "moe_intermediate_size", default=1536)
-    shared = raw.integer("num_shared_experts", default=1, maximum=1 << 10)
+    shared = raw.integer("num_shared_experts", default=1, minimum=1, maximum=1 << 10)
     moe = Moe(
         num_experts=experts,
         num_experts_per_tok=active,
@@ -162,7 +162,5 @@ def _hy3(raw: RawConfig) -> ModelSpec:
 
     sparse = sparse_layers(raw, dims.num_hidden_layers, dense_default=1)
     drafts = draft_count(raw)
-    spec = assemble(
-        raw, dims, layers_of(sparse, layer), final_norm=Norm("model.norm", hidden), rotary_dim=rotary_dim
-    )
+    spec = assemble(raw, dims, layers_of(sparse, layer), final_norm=Norm("model.norm", hidden), rotary_dim=rotary_dim)
     return replace(spec, draft_layers=(draft_layer((attention,), moe, hidden),) * drafts)

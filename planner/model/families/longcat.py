@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from planner.model.config import RawConfig
-from planner.model.families.decoder import assemble
+from planner.model.families.decoder import assemble, refuse
 from planner.model.families.deepseek import read_latent_attention, read_latent_dimensions
 from planner.model.families.experts import MOST_EXPERTS, draft_layer, read_expert_counts, read_width
 from planner.model.families.recurrent import refuse_unless
@@ -37,6 +37,8 @@ def build(raw: RawConfig) -> ModelSpec:
     """
     refuse_unless(raw, "zero_expert_type", "identity")
     refuse_unless(raw, "attention_method", "MLA")
+    if raw.has("emb_neighbor_num", "emb_split_num"):
+        raise refuse(raw, "emb_neighbor_num", "selects embeddings of runs of tokens, which are not understood")
     count = raw.integer("num_layers", default=28, minimum=1, maximum=1000)
     doubled = raw.integer("num_hidden_layers", default=2 * count)
     if doubled not in (count, 2 * count):
@@ -46,6 +48,8 @@ def build(raw: RawConfig) -> ModelSpec:
     attention = read_latent_attention(
         raw, dims.num_attention_heads, q_lora_rank=1536, kv_lora_rank=512, nope=128, rope=64, value=128
     )
+    if raw.integer("qk_head_dim", default=attention.head_dim) != attention.head_dim:
+        raise raw.error("qk_head_dim", f"is not qk_nope_head_dim + qk_rope_head_dim, {attention.head_dim}")
     activation = raw.text("hidden_act", default="silu")
     experts, _ = read_expert_counts(
         raw, ("n_routed_experts", "num_local_experts"), ("moe_topk", "num_experts_per_tok"), defaults=(512, 12)
@@ -74,7 +78,6 @@ def build(raw: RawConfig) -> ModelSpec:
         extra=tuple(tensor for half in (0, 1) for tensor in _mlp(dense, half, hidden)),
     )
     drafts = raw.integer("num_nextn_predict_layers", default=0, maximum=64)
-    raw.has("qk_head_dim", "emb_neighbor_num")
     spec = assemble(
         raw,
         dims,

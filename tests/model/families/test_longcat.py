@@ -63,8 +63,10 @@ def test_the_count_of_sublayers_is_understood_too() -> None:
     [
         ({"zero_expert_type": "copy"}, UnsupportedArchitecture, "zero_expert_type"),
         ({"attention_method": "GQA"}, UnsupportedArchitecture, "attention_method"),
+        ({"emb_neighbor_num": 3}, UnsupportedArchitecture, "emb_neighbor_num"),
         ({"num_layers": 4, "num_hidden_layers": 5}, ConfigError, "num_hidden_layers"),
         ({"num_layers": 0}, ConfigError, "num_layers"),
+        ({"qk_head_dim": 96}, ConfigError, "qk_head_dim"),
         ({"moe_topk": 769}, ConfigError, "moe_topk"),
         ({"zero_expert_num": -1}, ConfigError, "zero_expert_num"),
         ({"num_nextn_predict_layers": 65}, ConfigError, "num_nextn_predict_layers"),
