@@ -105,6 +105,17 @@ _TENSORFLOW = (
         repeats=True,
     ),
     Pattern(
+        kind="tf_failed",
+        needle="failed to allocate memory [op:",
+        regex=r"failed to allocate memory \[Op:\w{1,60}\]",
+        failure="device_full",
+        second="other_process",
+        confidence="low",
+        why="TensorFlow's pool is exhausted; this wording gives no size (the pool's dump above it does)",
+        would_change="the size and the pool's limit, from the lines above",
+        advise=("smaller_batch", "tf_growth", "look_at_card"),
+    ),
+    Pattern(
         kind="tf_cublas",
         needle="failed to create cublas handle",
         regex=r"failed to create cublas handle",
