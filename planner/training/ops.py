@@ -280,3 +280,10 @@ def scatter(tape: Tape, x: Value, times: int) -> Value:
         return x
     whole = shape(x)
     return tape.record(tape.new(x.numel // times, x.width), (x,), lambda grad: (tape.like(whole),))
+
+
+def own_storage(tape: Tape, x: Value) -> Value:
+    """x, or a copy of it where it is a view of something larger."""
+    if x.storage is None or x.storage.size <= tape.rounding(x.numel * x.width):
+        return x
+    return copy(tape, x)

@@ -79,10 +79,10 @@ def profile(
         reached = tape.gradient_of(handed_on)
     else:
         reached = None
-    del kept
     held.clear()
     backward_peak = tape.peak - begin
-    left = tape.live - begin
+    left = tape.live - begin  # what the program keeps (the outputs object) stays until the step is over
+    del kept
     made = tape.parameter_gradient_bytes
     del reached
     return Profile(

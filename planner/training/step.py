@@ -16,6 +16,7 @@ from planner.model.tensor import Norm, Role
 from planner.training.allocator import segment_share
 from planner.training.blocks.block import Block, Kernels, Weight
 from planner.training.blocks.layer import run_layer
+from planner.training.habits import has_habit
 from planner.training.loss import Head, run_head
 from planner.training.profiles import Profile, profile, without_graph
 from planner.training.recipe import AUTOCASTS, Recipe, kernels
@@ -38,6 +39,7 @@ class StepMemory:
 
     Args:
         phases: peaks above the states, gradients included.
+        forward_end_bytes: what is alive when the loss is known: saved tensors, shared tables, kept logits.
         saved_bytes: what forward leaves for backward at its end, without the logits.
         layer_bytes: what one layer keeps (the largest), without checkpointing.
         logits_bytes: peak of the head above what the layers keep.
@@ -50,6 +52,7 @@ class StepMemory:
     logits_bytes: int
     gradient_bytes: int
     stream_width: int
+    forward_end_bytes: int = 0
     host_bytes: int = 0
 
     def peak(self) -> Phase:
@@ -179,7 +182,8 @@ class _Step:
             shifted_copy=bool(own.get("shifted_copy", False)), keep_outputs=bool(recipe.keep_outputs),
             in_place_converts=bool(own.get("in_place_converts", True)), compiled=bool(own.get("compiled", False)),
             kept_tokens=(recipe.logits_to_keep or 0) * self.batch,
-            softcap=self.spec.model_type in ("gemma2",),
+            softcap=has_habit(self.spec.model_type, "softcapped_logits"),
+            scaled=has_habit(self.spec.model_type, "scaled_logits"),
         )  # fmt: skip
 
         def forward(tape: Tape, x: Value) -> tuple[Value, list[Value]]:
@@ -209,7 +213,7 @@ class _Step:
         stream = tape.rounding(self.tokens * self.spec.hidden_size * self.width)
         # Checkpointed inputs that go to host memory leave the card once the layer has run; two are under way.
         offloaded = stream if self.recipe.activation_offload and self.recipe.gradient_checkpointing else 0
-        live = stream + self._shared_bytes() + 2 * offloaded
+        live = stream + self._shared_bytes() + 2 * offloaded + self._embedding_bytes(stream)
         forward_peak = live
         for one in profiles:
             forward_peak = max(forward_peak, live + one.forward_peak)
@@ -217,6 +221,7 @@ class _Step:
         saved = live - stream
         forward_end = live + head.forward_peak
         live += head.forward_left
+        forward_left = live
         released = sum(one.cast_bytes_released for one in (*profiles, head))
         live -= released
         backward_at_head = live + head.backward_peak
@@ -248,8 +253,16 @@ class _Step:
             logits_bytes=max(head.forward_peak, head.backward_peak),
             gradient_bytes=gradients,
             stream_width=self.width,
+            forward_end_bytes=forward_left,
             host_bytes=offloaded * len(profiles),
         )
+
+    def _embedding_bytes(self, stream: int) -> int:
+        """The embedding's output, where checkpointing made it a leaf and the layers start from something else."""
+        recipe, spec = self.recipe, self.spec
+        moved = any(t.tensor.role is Role.POSITION for t in self.found.embeddings)
+        moved = moved or has_habit(spec.model_type, "scaled_embedding")
+        return stream if moved and recipe.adapters and recipe.gradient_checkpointing else 0
 
     def _forward_only(self) -> StepMemory:
         """One forward without a graph: the cache of every layer, one layer's tensors, the logits in 16 bit."""
@@ -283,7 +296,8 @@ class _Step:
         rotary = max((getattr(m, "rotary_dim", 0) for layer in self.spec.layers for m in layer.mixers), default=0)
         size += 2 * tape.rounding(self.seq * rotary * self.width)
         if self.kernels.attention == "eager":
-            size += tape.rounding(self.batch * self.seq * self.seq * self.width)
+            masks = self.batch if self.recipe.padding else 1
+            size += tape.rounding(masks * self.seq * self.seq * self.width)
         return size
 
 

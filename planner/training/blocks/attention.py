@@ -10,6 +10,7 @@ from planner.model.kinds.attention import Attention
 from planner.training import ops
 from planner.training.blocks.block import Block, linear
 from planner.training.blocks.norms import norm
+from planner.training.habits import has_habit
 from planner.training.tape import Value
 
 
@@ -58,7 +59,7 @@ def rotary(block: Block, kind: Attention, query: Value, key: Value) -> tuple[Val
     tape = block.tape
     if block.kernels.rope == "fused":
         return query, key
-    if kind.rotary_dim == kind.head_dim:
+    if not joins_heads(block, kind):
         return _turn_both(block, kind.rotary_dim, query, key)
     turned = [x.numel // kind.head_dim * kind.rotary_dim for x in (query, key)]
     query_turned, query_passed = ops.part(tape, query, turned[0]), ops.part(tape, query, query.numel - turned[0])
@@ -67,9 +68,20 @@ def rotary(block: Block, kind: Attention, query: Value, key: Value) -> tuple[Val
     return ops.cat(tape, (query_turned, query_passed)), ops.cat(tape, (key_turned, key_passed))
 
 
+def joins_heads(block: Block, kind: Attention) -> bool:
+    """Turned and unturned parts of a head are concatenated, which lays queries out head by head."""
+    partial = kind.rotary_dim not in (0, kind.head_dim)
+    return partial or (bool(kind.rotary_dim) and has_habit(block.model_type, "rope_joined"))
+
+
 def _turn_both(block: Block, rotary_dim: int, query: Value, key: Value) -> tuple[Value, Value]:
     table = block.constant(block.seq * rotary_dim, min(block.position_width, query.width))
-    return _turn(block, query, table), _turn(block, key, table)
+    if not has_habit(block.model_type, "rope_in_fp32"):
+        return _turn(block, query, table), _turn(block, key, table)
+    tape, before = block.tape, query.width
+    query, key = ops.cast(tape, query, 4), ops.cast(tape, key, 4)
+    query, key = _turn(block, query, table), _turn(block, key, table)
+    return ops.cast(tape, query, before), ops.cast(tape, key, before)
 
 
 def _turn(block: Block, x: Value, table: Value) -> Value:
@@ -86,13 +98,18 @@ def _turn(block: Block, x: Value, table: Value) -> Value:
 def _eager(block: Block, kind: Attention, query: Value, key: Value, value: Value, groups: int) -> Value:
     """softmax(q k^T) v with every matrix of sequence x sequence in memory."""
     tape, heads = block.tape, kind.num_attention_heads
+    if block.batch > 1:  # a batched product needs heads it can fold into the batch: a view is copied
+        query, key, value = (ops.own_storage(tape, x) for x in (query, key, value))
     key_states, value_states = ops.expand(tape, key, groups), ops.expand(tape, value, groups)
     size = block.batch * heads * block.seq * block.seq
     scores = ops.scale(tape, ops.matmul(tape, query, key_states, size))
     if block.mask_width:
         scores = ops.add(tape, scores, block.constant(block.batch * block.seq * block.seq, block.mask_width))
     width = query.width
-    scores = ops.cast(tape, ops.softmax_fp32(tape, scores), width)
+    if has_habit(block.model_type, "softmax_in_16_bit"):
+        scores = ops.keep_result(tape, scores)
+    else:
+        scores = ops.cast(tape, ops.softmax_fp32(tape, scores), width)
     scores = ops.dropout(tape, scores, block.kernels.attention_dropout)
     out = ops.matmul(tape, scores, value_states, block.tokens * kind.output_input_size)
     return ops.copy(tape, out)
@@ -100,10 +117,23 @@ def _eager(block: Block, kind: Attention, query: Value, key: Value, value: Value
 
 def _fused(block: Block, kind: Attention, query: Value, key: Value, value: Value, groups: int) -> Value:
     tape, kernels = block.tape, block.kernels
+    if groups > 1 and has_habit(block.model_type, "shares_keys_without_gqa") and kernels.attention == "sdpa":
+        return _math(block, kind, query, key, value)
     masked = kernels.masked and kernels.attention == "sdpa"
     if (kernels.expand_keys or masked) and groups > 1:
         key, value, groups = ops.expand(tape, key, groups), ops.expand(tape, value, groups), 1
     mask = tape.new(block.batch * block.seq * block.seq, query.width) if masked else None
-    return ops.attention_kernel(
+    out = ops.attention_kernel(
         tape, query, key, value, tokens=block.tokens, heads=kind.num_attention_heads, groups=groups, mask=mask
     )
+    # The kernel's result is laid out as its queries are; head by head, it is copied for the output projection.
+    return ops.copy(tape, out) if joins_heads(block, kind) and block.kernels.rope != "fused" else out
+
+
+def _math(block: Block, kind: Attention, query: Value, key: Value, value: Value) -> Value:
+    """SDPA's fallback where no kernel takes the heads as they are: eager in fp32."""
+    tape, before = block.tape, query.width
+    query, key, value = (ops.scale(tape, ops.cast(tape, x, 4)) for x in (query, key, value))
+    scores = ops.matmul(tape, query, key, block.batch * kind.num_attention_heads * block.seq * block.seq)
+    out = ops.matmul(tape, ops.keep_result(tape, scores), value, block.tokens * kind.output_input_size)
+    return ops.copy(tape, ops.cast(tape, out, before))

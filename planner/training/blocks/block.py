@@ -126,6 +126,8 @@ class Block:
 
     def sub(self, prefix: str) -> Block:
         """The block for a module below: names relative to it."""
+        if not prefix:
+            return self
         start = prefix + "."
         inner = {name[len(start) :]: weight for name, weight in self.weights.items() if name.startswith(start)}
         return replace(self, weights=inner, _parameters={})

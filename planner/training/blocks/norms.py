@@ -13,6 +13,7 @@ from __future__ import annotations
 from planner.model.tensor import Norm
 from planner.training import ops
 from planner.training.blocks.block import Block
+from planner.training.habits import has_habit
 from planner.training.tape import Value, detached
 
 FP32 = 4
@@ -21,6 +22,8 @@ FP32 = 4
 def norm(block: Block, kind: Norm, x: Value) -> Value:
     """The norm of x over its last `kind.size` elements."""
     rows = x.numel // kind.size
+    if kind.kind == "layer" and has_habit(block.model_type, "layer_norm_in_python"):
+        return _layer_in_python(block, kind, x, rows)
     if kind.kind == "layer":
         return _fused(block, kind, x, statistics=2)
     if block.kernels.norm in ("fused", "liger"):
@@ -37,7 +40,19 @@ def _rms(block: Block, kind: Norm, x: Value, rows: int) -> Value:
     x = ops.mul(tape, x, ops.keep_result(tape, ops.shift(tape, variance)))
     if not kind.weight:
         return ops.cast(tape, x, before)
+    if has_habit(block.model_type, "scale_in_fp32"):
+        return ops.cast(tape, ops.mul(tape, block.weight(f"{kind.name}.weight"), x), before)
     return ops.mul(tape, block.weight(f"{kind.name}.weight"), ops.cast(tape, x, before))
+
+
+def _layer_in_python(block: Block, kind: Norm, x: Value, rows: int) -> Value:
+    tape, before = block.tape, x.width
+    x = ops.cast(tape, x, FP32)
+    mean = ops.mean(tape, x, rows)
+    variance = ops.mean(tape, ops.square(tape, ops.add(tape, x, mean)), rows)
+    x = ops.mul(tape, ops.add(tape, x, mean), ops.keep_result(tape, ops.shift(tape, variance)))
+    scale = ops.cast(tape, block.weight(f"{kind.name}.weight"), FP32)
+    return ops.cast(tape, ops.mul(tape, scale, x), before)
 
 
 def _offset_rms(block: Block, kind: Norm, x: Value, rows: int) -> Value:
