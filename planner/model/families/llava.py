@@ -36,9 +36,12 @@ def build(raw: RawConfig) -> ModelSpec:
     """
     model_type = raw.text("model_type", default="llava")
     merging = model_type == "mistral3"
+    # vLLM reads Mistral's own repositories in their own format, whose tower every GPU holds whole; a quantised export is
+    # in the Hugging Face format, whose tower is cut (logs of both under tensor parallel 2: docs/method.md)
+    original = merging and not raw.has("quantization_config")
     text = text_spec(raw, text_type="mistral" if merging else "llama", tie_default=merging)
     vision = read_vision_section(raw)
-    tower = vision_tower(vision, _TOWER, replicated=merging)
+    tower = vision_tower(vision, _TOWER, replicated=original)
     bias = raw.flag("multimodal_projector_bias", default=not merging)
     tensors = tower.stack.tensors
     if merging:
@@ -47,7 +50,7 @@ def build(raw: RawConfig) -> ModelSpec:
         _PROJECTOR,
         (_projector_input(raw, tower), text.hidden_size, text.hidden_size),
         bias=bias,
-        sharded=not merging,
+        sharded=not original,
     )
     if model_type == "llava_next":
         tensors += (parameter("model.image_newline", text.hidden_size, role=Role.PROJECTOR),)
