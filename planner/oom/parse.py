@@ -59,9 +59,9 @@ def _torch_details(message: Message, draft: Draft, body: str, backend: str) -> M
     context = {**message.context, **({"backend": backend} if backend else {})}
     if draft.wrapped_by:
         context["wrapped_by"] = draft.wrapped_by
-    around = body[max(0, draft.start - 40) : min(draft.end + 600, draft.limit)]
-    figures = {**_tight_figures(draft, around), **message.figures}
-    hint = torch_version(around, program) or message.version_hint
+    rest = body[draft.start : min(draft.end + 600, draft.limit)]
+    figures = {**_tight_figures(draft, rest), **message.figures}
+    hint = torch_version(body[max(0, draft.start - 40) : draft.start] + rest, program) or message.version_hint
     return replace(message, program=program, version_hint=hint, context=context, figures=figures)
 
 

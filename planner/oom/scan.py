@@ -96,7 +96,7 @@ def anchors() -> tuple[str, ...]:
 
 # A chunk without any of these holds no anchor: the quick way through a long log.
 HOT = (
-    "memory", "alloc", "capac", "killed", "137", "-9", "vram", "_status_", "oom", "out_of", "outof", "kv cache", "mib",
+    "memory", "alloc", "capac", "kill", "137", "-9", "vram", "_status_", "oom", "out_of", "outof", "kv cache", "mib",
     "cuda", "bus error", "no space left", "find an engine", "paging file", "auto-fit", "seq len", "length", "reserved",
     "swap space", "startup", "externally", "retract", "buffer", "pinned", "profiled", "pools", "process", "nvidia-smi",
     "pipeline", "gpu on", "on gpu", "warming", "tactic", "erroroutof", "model", "sigkill", "ram", "/dev/shm", "host",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 _LINE_PREFIX = re.compile(
     r"^(?:[\w.-]{1,64} {1,8}\| )?"
     r"(?:\d{4}-\d\d-\d\d[T ][\d:.,]{8,18}Z? (?:stdout|stderr) [FP] )?"
-    r"(?:\([\w ]{0,40}pid=\d{1,10}[^)\n]{0,60}\) ?)?"
+    r"(?:\([\w =]{0,60}pid=\d{1,10}[^)\n]{0,60}\) ?)?"
     r"(?:(?:INFO|WARNING|ERROR|DEBUG|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./]{1,60}:\d{1,6}\] )?"
     r"(?:\[rank\d{1,4}\]: ?)?",
     re.MULTILINE,

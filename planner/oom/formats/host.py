@@ -56,7 +56,7 @@ _HOST = (
         needle=tuple(
             f"{word}137" for word in ("code ", "code: ", "code=", 'code": ', "status ", "status: ", "status=")
         ),
-        regex=r"(?:exit(?:ed)?(?: with)?(?: status| code)?|exit_?code|returncode|return code|status) ?[:=]? ?"
+        regex=r"(?:exit(?:ed)?(?: with)?(?: status| code)?|exit_?code|returncode|return code|status)[\"']? ?[:=]? ?"
         r"(?P<exit_code__int>137)\b",
     ),
     Pattern(
@@ -66,7 +66,7 @@ _HOST = (
     ),
     Pattern(
         kind="killed_shell",
-        needle="killed",
+        needle=("killed", "<kill>"),
         # <kill> stands for a line that says nothing else
         regex=r"line \d{1,6}: {1,8}\d{1,10} Killed\b|\[\d{1,4}\]\+? {1,8}(?:\d{1,10} )?Killed\b|<kill>"
         r"|zsh: killed\b",
