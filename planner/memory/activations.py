@@ -11,14 +11,19 @@ Each function is one term; which of them are alive together is the engine's affa
 from __future__ import annotations
 
 
-def gated_mlp_peak(*, tokens: int, hidden_size: int, intermediate_size: int, element_bytes: int) -> int:
+def gated_mlp_peak(
+    *, tokens: int, hidden_size: int, intermediate_size: int, element_bytes: int, keeps_gate: bool = False
+) -> int:
     """Bytes alive when a gated MLP applies its activation: T x (3I + 3H) x b.
 
     gate_up (2I) and the product (I) together with the attention output, the old and the new residual (3H), which
     the caller still references. Source: vLLM 0.19.1 `models/llama.py` under piecewise compilation; the eager V0
     path has the same sum.
+
+    `keeps_gate`: run eagerly, and gate_up still has a name when the down projection writes its H (vLLM 0.8.5
+    `models/qwen2.py`, unlike `models/llama.py`): T x (3I + 4H) x b.
     """
-    return tokens * (3 * intermediate_size + 3 * hidden_size) * element_bytes
+    return tokens * (3 * intermediate_size + (4 if keeps_gate else 3) * hidden_size) * element_bytes
 
 
 def plain_mlp_peak(*, tokens: int, hidden_size: int, intermediate_size: int, element_bytes: int) -> int:
@@ -54,14 +59,17 @@ def expert_forward_peak(
 
 
 def fused_expert_buffers(
-    *, tokens: int, hidden_size: int, moe_intermediate_size: int, experts_per_token: int, element_bytes: int
-) -> int:
+    *, tokens: int, hidden_size: int, moe_intermediate_size: int, experts_per_token: int, element_bytes: int,
+    separate: bool = False,
+) -> int:  # fmt: skip
     """Intermediate caches of the classic fused_experts: T x k x (max(2I, H) + I) x b + T x H x b.
 
-    Freed after the layer. Source: vLLM 0.10.2 `fused_moe/fused_moe.py` fused_experts_impl.
+    Freed after the layer. `separate`: the first and the third do not share their place (2I + H instead of the larger).
+    Source: vLLM 0.6.6.post1 (separate), 0.8.5 and 0.10.2 `fused_moe/fused_moe.py` fused_experts_impl.
     """
     rows = tokens * experts_per_token
-    inner = max(2 * moe_intermediate_size, hidden_size) + moe_intermediate_size
+    outer = 2 * moe_intermediate_size + hidden_size if separate else max(2 * moe_intermediate_size, hidden_size)
+    inner = outer + moe_intermediate_size
     return (rows * inner + tokens * hidden_size) * element_bytes
 
 

@@ -159,7 +159,7 @@ def _expert_workspace(moe: Moe, model: Model, resolved: Resolved, parallelism: P
         return Term("expert workspaces", 0, "none")
     width = moe.expert_input_size or model.spec.hidden_size
     inner = _expert_width(moe, parallelism)
-    tokens = resolved.max_num_batched_tokens
+    tokens = min(resolved.max_num_batched_tokens, resolved.profile.expert_chunk or resolved.max_num_batched_tokens)
     size = terms.expert_workspaces(
         tokens=tokens, hidden_size=width, moe_intermediate_size=inner, experts_per_token=moe.num_experts_per_tok,
         element_bytes=resolved.element_bytes, gated=moe.gated,
@@ -258,12 +258,24 @@ def _forward(
         for layer in _distinct(model.spec.layers[layers])
     ]
     found = [max(candidates, key=lambda term: term.size)] if candidates else []
+    width = per_layer_width(model)
+    if width:
+        tokens, element = resolved.max_num_batched_tokens, resolved.element_bytes
+        found.append(Term("per-layer inputs", tokens * width * element, f"{tokens:,} x {width:,} x {element}"))
     if resolved.profile.compiled_scratch and not resolved.asked.enforce_eager:
         scratch = overhead(
             "benchmark_scratch", parse_version(resolved.profile.version), gpu_class(resolved.asked.gpu), "any"
         )
         found.append(Term("kernel benchmark buffer", scratch.best, "L2 cache"))
     return tuple(found)
+
+
+def per_layer_width(model: Model) -> int:
+    """Elements that a token's own embedding of every layer has (Gemma 3n, Gemma 4); 0 when there is none."""
+    for tensor in model.spec.embeddings:
+        if tensor.name.endswith("embed_tokens_per_layer.weight"):
+            return tensor.shape[-1]
+    return 0
 
 
 def _layer_peak(
@@ -274,10 +286,16 @@ def _layer_peak(
     found: list[Term] = []
     block = layer.feed_forward
     if isinstance(block, Mlp):
-        inner = -(-block.intermediate_size // ways)
-        peak = terms.gated_mlp_peak if block.gated else terms.plain_mlp_peak
-        size = peak(tokens=tokens, hidden_size=hidden, intermediate_size=inner, element_bytes=element)
-        formula = f"{tokens:,} x ({3 if block.gated else 2} x {inner:,} + 3 x {hidden:,}) x {element}"
+        inner, kept = -(-block.intermediate_size // ways), block.gated and _keeps_gate(model, resolved)
+        if block.gated:
+            size = terms.gated_mlp_peak(
+                tokens=tokens, hidden_size=hidden, intermediate_size=inner, element_bytes=element, keeps_gate=kept
+            )
+        else:
+            size = terms.plain_mlp_peak(
+                tokens=tokens, hidden_size=hidden, intermediate_size=inner, element_bytes=element
+            )
+        formula = f"{tokens:,} x ({3 if block.gated else 2} x {inner:,} + {4 if kept else 3} x {hidden:,}) x {element}"
         if quantised_inputs:
             size += tokens * (inner + hidden)
             formula += f" + {tokens:,} x ({inner:,} + {hidden:,}) x 1"
@@ -289,12 +307,13 @@ def _layer_peak(
             element_bytes=element,
         )  # fmt: skip
         formula = f"{tokens:,} x ((4 x {hidden:,} + 3 x {shared:,}) x {element} + 4 x {block.num_experts})"
-        if resolved.profile.expert_buffers == "fused" or _mxfp4(model):
+        if resolved.profile.expert_buffers != "workspace" or _mxfp4(model):
             chunk = min(tokens, resolved.profile.expert_chunk or tokens)
             inner = _expert_width(block, parallelism)
             size += terms.fused_expert_buffers(
                 tokens=chunk, hidden_size=block.expert_input_size or hidden, moe_intermediate_size=inner,
                 experts_per_token=block.num_experts_per_tok, element_bytes=element,
+                separate=resolved.profile.expert_buffers == "separate",
             )  # fmt: skip
             formula += f" + expert buffers of {chunk:,} tokens"
         found.append(Term("MoE", size, formula))
@@ -312,6 +331,14 @@ def _layer_peak(
         else:
             found.append(_recurrent_peak(layer, model, resolved, ways))
     return max(found, key=lambda term: term.size) if found else Term("none", 0, "0")
+
+
+# Model types that run on models/llama.py (vLLM 0.6.6 to 0.9.2), whose MLP gives its gate up before it projects down.
+_ON_LLAMA: Final = frozenset({"llama", "mistral", "phi3", "internlm3", "aquila", "bamba", "falcon_h1"})
+
+
+def _keeps_gate(model: Model, resolved: Resolved) -> bool:
+    return resolved.profile.runner == "v0" and model.spec.model_type not in _ON_LLAMA
 
 
 def latent_workspace_tokens(resolved: Resolved) -> int:

@@ -20,7 +20,7 @@ from planner.memory.sharding import Parallelism
 from planner.memory.weights import StageWeights, stage_weights
 from planner.model.model import Model
 from planner.model.tensor import Role
-from planner.serving.activation import activation_peak, gpu_class, uses_v2_runner
+from planner.serving.activation import activation_peak, gpu_class, per_layer_width, uses_v2_runner
 from planner.serving.deployment import Resolved
 from planner.serving.engines.profile import parse_version
 from planner.serving.graphs import graph_components
@@ -187,6 +187,12 @@ def _weight_component(model: Model, resolved: Resolved, scheme: WeightScheme, we
         workspace = _measured(resolved, "latent_backend_workspace").best
         total += workspace
         formula += f" + MLA backend workspace {format_size(workspace)}"
+    width = per_layer_width(model)
+    if width and model.spec.stacks:
+        # models/gemma3n_mm.py and gemma4_mm.py keep the per-layer inputs of a whole batch
+        buffer = resolved.max_num_batched_tokens * width * resolved.element_bytes
+        total += buffer
+        formula += f" + per-layer inputs {resolved.max_num_batched_tokens:,} x {width:,} x {resolved.element_bytes}"
     offload = resolved.asked.cpu_offload_bytes
     if offload:
         movable = total - weights.rope_bytes - weights.role_bytes(Role.EMBEDDING, Role.LM_HEAD)

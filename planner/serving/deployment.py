@@ -245,10 +245,7 @@ def batch_defaults(
         large = False
     api = deployment.usage_context == "api-server"
     default_sequences = 1024 if large else 256
-    if large:
-        default_tokens = 8192 if api and not huge else 16384
-    else:
-        default_tokens = 2048 if api else 8192
+    default_tokens = (8192 if api and not huge else 16384) if large else (2048 if api else 8192)
     if tokens is None:
         tokens = default_tokens
         if deployment.enable_chunked_prefill is False:

@@ -123,7 +123,7 @@ def cache_format_of(model: Model, name: str, dtype: str) -> CacheFormat:
 
 
 def _batches_in_flight(model: Model, resolved: Resolved) -> int:
-    """Batches scheduled and not settled, for which windows keep their tokens (config/vllm.py max_concurrent_batches)."""
+    """Batches scheduled and not settled; windows keep the tokens of each (config/vllm.py max_concurrent_batches)."""
     stages = resolved.asked.pipeline_parallel_size
     if not resolved.profile.windows_in_flight:
         return 1

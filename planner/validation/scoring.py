@@ -114,13 +114,21 @@ def _command_line(start: Start, plan: ServingPlan, unscored: list[Unscored]) -> 
         for name in ("activation_peak", "non_torch"):
             component = plan.budget.component(name)
             if component is not None:
-                found += _row(start, name, COMMAND_LINE, component.best / GIB, "GiB")
+                extra = _printed_with(plan) if name == "activation_peak" else 0
+                found += _row(start, name, COMMAND_LINE, (component.best + extra) / GIB, "GiB")
     if start.deployment.kv_cache_memory_bytes is None:
         found += _row(start, "kv_cache", COMMAND_LINE, plan.budget.available("best") / GIB, "GiB")
     length = case.number("max_concurrency_len")
     if length in (None, plan.resolved.max_model_len):
         found += _row(start, "max_concurrency", COMMAND_LINE, plan.max_concurrency, "x", name="concurrency")
     return found
+
+
+def _printed_with(plan: ServingPlan) -> int:
+    """From 0.28 the printed activation peak holds the graph estimate (gpu_worker.py determine_available_memory)."""
+    if plan.resolved.profile.accounting != "consumed":
+        return 0
+    return sum(part.best for part in plan.budget.inside if part.name == "cuda_graphs")
 
 
 def _given_kv(start: Start, plan: ServingPlan, unscored: list[Unscored]) -> list[Row]:

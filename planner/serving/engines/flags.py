@@ -85,3 +85,9 @@ def _has(flag: Flag, version: str) -> bool:
     if flag.first_seen and asked < parse_version(flag.first_seen):
         return False
     return not flag.last_seen or asked <= parse_version(flag.last_seen)
+
+
+def version_has(name: str, version: str) -> bool:
+    """Whether this version of vLLM has the flag."""
+    flag = _find(name)
+    return flag is not None and _has(flag, version)

@@ -67,7 +67,8 @@ class EngineProfile:
         latent_alignment_bytes: a latent token slot is padded to this (V0).
         latent_blocks: which backend MLA has by default: "cutlass", "flashinfer" or "preferred".
         hybrid_alignment: "fixed" (16 tokens, 64 with MLA), "block" (the block size) or "block128" (128 with MLA).
-        expert_buffers: "fused" (freed after the layer) or "workspace" (kept).
+        expert_buffers: "separate" (freed after the layer), "fused" (the same, two of them in one place) or "workspace"
+            (kept).
         expert_chunk: tokens a MoE kernel takes at once (0: all).
         compiled_scratch: compilation benchmarks kernels during the profile run.
         state_modes: what prefix caching does to recurrent layers: "off" (it is turned off), "blocks" (a state for
