@@ -17,7 +17,7 @@ from planner.training.recipe import Recipe, kernels, resolve
 from planner.training.sharding import Sharded, shard
 from planner.training.states import States, states
 from planner.training.step import StepMemory, gradients_wait, step_memory
-from planner.training.trainable import inventory
+from planner.training.trainable import Inventory, inventory
 from planner.units import MIB
 
 Verdict = Literal["fits", "tight", "does_not_fit"]
@@ -104,13 +104,12 @@ def plan_training(
         gpu = unnamed_gpu(gpu_memory_bytes)
     card = gpu_memory_bytes or gpu.total_memory_bytes
     _check_model(model, resolved)
-    found = inventory(model, resolved)
-    all_states = states(found, resolved)
-    step = step_memory(model, found, resolved)
-    held = shard(all_states, found, resolved, hidden_size=model.spec.hidden_size)
     extra = extra_models(model, resolved, card)
-    phases = _phases(resolved, all_states, step, held, extra, gpu)
-    peak = max(phases, key=lambda phase: phase.allocated_bytes)
+    stages = sorted({0, resolved.pipeline_parallel_size - 1})
+    rank = max(
+        (_rank(model, resolved, extra, gpu, stage) for stage in stages), key=lambda one: one.peak.allocated_bytes
+    )
+    found, all_states, step, held, phases, peak = rank.found, rank.states, rank.step, rank.held, rank.phases, rank.peak
     allocated = peak.allocated_bytes
     ratio = reserved_ratio(
         trains_all=resolved.method == "inference" or peak.name in ("optimizer step", "loading"),
@@ -149,6 +148,28 @@ def plan_training(
         shortfall_bytes=max(0, needed_best - card),
         notes=tuple(dict.fromkeys(said)),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rank:
+    """What one pipeline stage's GPU holds."""
+
+    found: Inventory
+    states: States
+    step: StepMemory
+    held: Sharded
+    phases: tuple[PhasePeak, ...]
+    peak: PhasePeak
+
+
+def _rank(model: Model, recipe: Recipe, extra: Extra, gpu: Gpu, stage: int) -> _Rank:
+    found = inventory(model, recipe, stage=stage)
+    all_states = states(found, recipe)
+    step = step_memory(model, found, recipe)
+    held = shard(all_states, found, recipe, hidden_size=model.spec.hidden_size)
+    phases = _phases(recipe, all_states, step, held, extra, gpu)
+    peak = max(phases, key=lambda phase: phase.allocated_bytes)
+    return _Rank(found=found, states=all_states, step=step, held=held, phases=phases, peak=peak)
 
 
 def workspace_bytes(gpu: Gpu) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from planner.training.tape import Tape, Value
@@ -96,6 +96,44 @@ def profile(
     )
 
 
+def checkpointed(
+    inside: Sequence[Profile], plain: Sequence[tuple[int, int]], *, stream_bytes: int, reentrant: bool
+) -> Profile:
+    """The profile of consecutive layers under one checkpoint.
+
+    Args:
+        inside: each layer with its graph, its input kept.
+        plain: (peak, left) of each layer's forward without a graph.
+        stream_bytes: a layer's input.
+        reentrant: the segment's output stays until its backward is over.
+    """
+    live = forward_peak = 0
+    for position, (peak, left) in enumerate(plain):
+        forward_peak = max(forward_peak, live + peak)
+        live += left - (stream_bytes if position else 0)  # the layer's input goes, but for the segment's own
+    forward_left = live
+    live = recompute_peak = 0
+    for one in inside:
+        recompute_peak = max(recompute_peak, live + one.forward_peak)
+        live += one.forward_left - one.cast_bytes_released
+    out = 0 if reentrant else stream_bytes
+    live -= out
+    backward_peak = recompute_peak
+    for one in reversed(inside):
+        backward_peak = max(backward_peak, live + one.backward_peak)
+        live += one.backward_left
+    casts = sum(one.cast_bytes for one in inside)
+    return Profile(
+        forward_peak=forward_peak,
+        forward_left=forward_left,
+        backward_peak=backward_peak,
+        backward_left=live - (stream_bytes - out),
+        cast_bytes=casts,
+        cast_bytes_released=casts,
+        gradient_bytes=sum(one.gradient_bytes for one in inside),
+    )
+
+
 def _only_node(out: Value) -> Value:
     """A value with the node of `out` but not its storage: the next segment's input is counted there."""
     shell = Value(out.numel, out.width, None)
@@ -121,5 +159,3 @@ def without_graph(new_tape: Callable[[], Tape], forward: Forward, *, numel: int,
     del out, kept, x
     return peak, left
 
-
-Memo = dict[Hashable, Profile]

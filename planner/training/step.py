@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from planner.model.model import Model
 from planner.model.spec import ModelSpec
 from planner.model.tensor import Norm, Role
+from planner.training import ops
 from planner.training.allocator import segment_share
 from planner.training.blocks.block import Block, Kernels, Weight
-from planner.training.blocks.layer import run_layer
+from planner.training.blocks.layer import local_layer, run_layer
 from planner.training.habits import has_habit
 from planner.training.loss import Head, run_head
-from planner.training.profiles import Profile, profile, without_graph
+from planner.training.profiles import Profile, checkpointed, profile, without_graph
 from planner.training.recipe import AUTOCASTS, Recipe, kernels
 from planner.training.sharding import data_ranks, holds_backward
 from planner.training.tape import Tape, Value
@@ -80,7 +81,7 @@ class _Step:
         self.batch = recipe.sequences
         self.tokens = self.seq * self.batch
         self.kernels = self._kernels()
-        self.cached: dict[tuple[int, bool], tuple[Profile, Profile | None]] = {}
+        self.trains_below_head = False
 
     def tape(self) -> Tape:
         rounding: Callable[[int], int] = (lambda size: size) if self.exact else segment_share
@@ -88,7 +89,8 @@ class _Step:
 
     def _stream_width(self) -> int:
         """Bytes of an element of the embedding's output."""
-        return next((t.width for t in self.found.embeddings if t.tensor.role is Role.EMBEDDING), 2)
+        tensors = (*self.found.embeddings, *self.found.head, *self.found.layers[0].tensors)
+        return next((t.width for t in tensors if t.tensor.role in (Role.EMBEDDING, Role.NORM)), 2)
 
     def _kernels(self) -> Kernels:
         recipe, own = self.recipe, self.own
@@ -101,6 +103,7 @@ class _Step:
             rope=str(own.get("rope", "hf")),
             expand_keys=bool(own.get("expand_keys", False)),
             reentrant=bool(own.get("reentrant", False)),
+            own_modules=bool(own.get("own_modules", False)),
             joined_projections=bool(own.get("joined_projections", False)),
         )
 
@@ -110,35 +113,63 @@ class _Step:
             tape=tape, batch=self.batch, seq=self.seq, hidden_size=self.spec.hidden_size, weights=weights,
             kernels=self.kernels, mask_width=self.width if self.kernels.attention == "eager" else 0,
             position_width=self.width, model_type=self.spec.model_type,
+            sequence_ways=self.recipe.tensor_parallel_size if self.recipe.sequence_parallel else 1,
         )  # fmt: skip
 
-    def layer_profile(self, group: LayerGroup, *, below: bool, checkpointed: bool) -> Profile:
-        """The profile of a layer; `below`: something under it is trained."""
-        numel = self.tokens * self.spec.hidden_size
+    @property
+    def stream_numel(self) -> int:
+        """Elements of the residual stream that one rank holds."""
+        ways = self.recipe.tensor_parallel_size if self.recipe.sequence_parallel else 1
+        return self.tokens // ways * self.spec.hidden_size
+
+    def _profiles(self, below: bool) -> list[Profile]:
+        """Every segment's profile, bottom first: a layer, or the layers under one checkpoint."""
+        checkpoints, every = bool(self.recipe.gradient_checkpointing), self.recipe.checkpoint_every
+        by_index: dict[int, LayerGroup] = {}
+        for group in self.found.layers:
+            by_index.update(dict.fromkeys(group.indices, group))
+        indices = sorted(by_index)
+        memo: dict[tuple[int, bool], Profile] = {}
+        plain: dict[int, tuple[int, int]] = {}
+        inside: list[Profile] = []
+        forwards: list[tuple[int, int]] = []
+        for index in indices:
+            group = by_index[index]
+            first_of_segment = checkpoints and len(inside) % every == 0
+            key = (id(group), below or (first_of_segment and self.recipe.adapters))
+            if key not in memo:
+                memo[key] = self.layer_profile(group, below=key[1], keep_input=checkpoints)
+            inside.append(memo[key])
+            if checkpoints and id(group) not in plain:
+                plain[id(group)] = without_graph(self.tape, self._forward(group), numel=self.stream_numel,
+                                                 width=self.width)  # fmt: skip
+            if checkpoints:
+                forwards.append(plain[id(group)])
+            below = below or any(t.trainable or t.adapter for t in group.tensors)
+        self.trains_below_head = below
+        if not checkpoints:
+            return inside
+        size = self.tape().rounding(self.stream_numel * self.width)
+        return [
+            checkpointed(inside[at : at + every], forwards[at : at + every], stream_bytes=size,
+                         reentrant=self.kernels.reentrant)
+            for at in range(0, len(inside), every)
+        ]  # fmt: skip
+
+    def _forward(self, group: LayerGroup) -> Callable[[Tape, Value], tuple[Value, list[Value]]]:
+        layer = local_layer(group.layer, self.recipe.tensor_parallel_size)
 
         def forward(tape: Tape, x: Value) -> tuple[Value, list[Value]]:
-            block = self.block(tape, group.tensors)
-            return run_layer(block, group.layer, x), []
+            return run_layer(self.block(tape, group.tensors), layer, x), []
 
-        inside = profile(
-            self.tape, forward, numel=numel, width=self.width, needs_grad=below, keep_input=checkpointed,
-            keep_gradients=self.keep_gradients,
+        return forward
+
+    def layer_profile(self, group: LayerGroup, *, below: bool, keep_input: bool) -> Profile:
+        """The profile of a layer; `below`: something under it is trained."""
+        return profile(
+            self.tape, self._forward(group), numel=self.stream_numel, width=self.width, needs_grad=below,
+            keep_input=keep_input, keep_gradients=self.keep_gradients,
         )  # fmt: skip
-        if not checkpointed:
-            return inside
-        peak, left = without_graph(self.tape, forward, numel=numel, width=self.width)
-        size = self.tape().rounding(numel * self.width)
-        out = 0 if self.kernels.reentrant else size
-        again = inside.forward_left - inside.cast_bytes_released - out
-        return Profile(
-            forward_peak=peak,
-            forward_left=left,
-            backward_peak=max(inside.forward_peak, again + inside.backward_peak),
-            backward_left=again + inside.backward_left - (size - out),
-            cast_bytes=inside.cast_bytes,
-            cast_bytes_released=inside.cast_bytes,
-            gradient_bytes=inside.gradient_bytes,
-        )
 
     @property
     def keep_gradients(self) -> bool:
@@ -147,25 +178,13 @@ class _Step:
         return not (self.recipe.optimizer_in_backward or gradients_wait(self.recipe) or shared)
 
     def run(self) -> StepMemory:
-        recipe, spec = self.recipe, self.spec
+        recipe = self.recipe
         if recipe.method == "inference":
             return self._forward_only()
-        checkpointed = bool(recipe.gradient_checkpointing)
-        by_index: dict[int, LayerGroup] = {}
-        for group in self.found.layers:
-            by_index.update(dict.fromkeys(group.indices, group))
         trained_embedding = any(t.trainable or t.saved_copy for t in self.found.embeddings) or recipe.method == "prompt"
-        below = trained_embedding or (checkpointed and recipe.adapters)
-        profiles: list[Profile] = []
-        memo: dict[tuple[int, bool], Profile] = {}
-        for index in range(len(spec.layers)):
-            group = by_index[index]
-            key = (id(group), below)
-            if key not in memo:
-                memo[key] = self.layer_profile(group, below=below, checkpointed=checkpointed)
-            profiles.append(memo[key])
-            below = below or any(t.trainable or t.adapter for t in group.tensors)
-        head = self.head_profile(below)
+        below = trained_embedding or bool(recipe.gradient_checkpointing and recipe.adapters) or not self.found.first
+        profiles = self._profiles(below)
+        head = self.head_profile(self.trains_below_head) if self.found.last else None
         return self._walk(profiles, head, trained_embedding)
 
     def head_profile(self, below: bool) -> Profile:
@@ -173,7 +192,8 @@ class _Step:
         tensors = self.found.head
         output = next((t for t in tensors if t.tensor.role is Role.LM_HEAD), None)
         if output is None:
-            output = next(t for t in self.found.embeddings if t.tensor.role is Role.EMBEDDING)
+            tied = (*self.found.embeddings, *self.found.head)
+            output = next(t for t in tied if t.tensor.role is Role.EMBEDDING)
         weight = replace(_weight(output), adapter=None)
         recipe, own = self.recipe, self.own
         head = Head(
@@ -189,73 +209,83 @@ class _Step:
         def forward(tape: Tape, x: Value) -> tuple[Value, list[Value]]:
             block = self.block(tape, tuple(t for t in tensors if t is not output))
             block.weights = {**block.weights, "lm_head.weight": weight}
-            return run_head(block, head, x)
+            ways = block.sequence_ways
+            return run_head(block, head, ops.collect(tape, x, ways))
 
         return profile(
-            self.tape, forward, numel=self.tokens * self.spec.hidden_size, width=self.width, needs_grad=below,
+            self.tape, forward, numel=self.stream_numel, width=self.width, needs_grad=below,
             keep_gradients=self.keep_gradients,
         )  # fmt: skip
 
-    def _gradient_shares(self) -> list[int]:
+    def _gradient_shares(self, segments: int) -> list[int]:
         """What each layer's gradients leave on this rank when they are divided as they are made, top layer first."""
         if self.recipe.sharding not in ("zero2", "zero3", "fsdp", "fsdp2", "hsdp") or gradients_wait(self.recipe):
-            return [0] * len(self.spec.layers)
+            return [0] * segments
         ranks = data_ranks(self.recipe)
         by_index: dict[int, int] = {}
         for group in self.found.layers:
             size = sum(t.numel * t.width for t in group.tensors if t.trainable) // ranks
             by_index.update(dict.fromkeys(group.indices, size))
-        return [by_index[index] for index in reversed(range(len(self.spec.layers)))]
+        every = -(-len(by_index) // segments)
+        ordered = [by_index[index] for index in sorted(by_index, reverse=True)]
+        return [sum(ordered[at : at + every]) for at in range(0, len(ordered), every)] + [0] * segments
 
-    def _walk(self, profiles: list[Profile], head: Profile, trained_embedding: bool) -> StepMemory:
-        shares = self._gradient_shares()
+    def _walk(self, profiles: list[Profile], head: Profile | None, trained_embedding: bool) -> StepMemory:
+        shares = self._gradient_shares(len(profiles))
         tape = self.tape()
-        stream = tape.rounding(self.tokens * self.spec.hidden_size * self.width)
+        stream = tape.rounding(self.stream_numel * self.width)
         # Checkpointed inputs that go to host memory leave the card once the layer has run; two are under way.
         offloaded = stream if self.recipe.activation_offload and self.recipe.gradient_checkpointing else 0
         live = stream + self._shared_bytes() + 2 * offloaded + self._embedding_bytes(stream)
+        start = live
         forward_peak = live
         for one in profiles:
             forward_peak = max(forward_peak, live + one.forward_peak)
             live += one.forward_left - offloaded
         saved = live - stream
-        forward_end = live + head.forward_peak
-        live += head.forward_left
-        forward_left = live
-        released = sum(one.cast_bytes_released for one in (*profiles, head))
-        live -= released
-        backward_at_head = live + head.backward_peak
-        live += head.backward_left
+        waiting = (self._in_flight() - 1) * max(0, live - start)
+        live += waiting
+        forward_peak += waiting
+        phases = [Phase(name="forward", activation_bytes=forward_peak)]
+        if head is not None:
+            phases.append(Phase(name="loss forward", activation_bytes=live + head.forward_peak))
+            live += head.forward_left
+        forward_end = live
+        ends = profiles if head is None else [*profiles, head]
+        live -= sum(one.cast_bytes_released for one in ends)
+        if head is not None:
+            phases.append(Phase(name="loss backward", activation_bytes=live + head.backward_peak))
+            live += head.backward_left
         backward_peak = live
         held = 2 * stream if holds_backward(self.recipe) else 0
         for position, one in enumerate(reversed(profiles)):
             live += offloaded
             backward_peak = max(backward_peak, live + one.backward_peak)
             live += one.backward_left + shares[position] + (held if position else 0)
-        gradients = head.gradient_bytes + sum(one.gradient_bytes for one in profiles)
+        gradients = sum(one.gradient_bytes for one in ends)
         if trained_embedding:
             matrix = next(t for t in self.found.embeddings if t.tensor.role is Role.EMBEDDING)
             size = tape.rounding(matrix.numel * matrix.width)
             backward_peak = max(backward_peak, live + size)
             if not self.spec.tie_word_embeddings:
                 gradients += size
-        phases = (
-            Phase(name="forward", activation_bytes=forward_peak),
-            Phase(name="loss forward", activation_bytes=forward_end),
-            Phase(name="loss backward", activation_bytes=backward_at_head),
-            Phase(name="backward of the layers", activation_bytes=backward_peak),
-        )
-        layer = max((one.forward_left for one in profiles), default=0)
+        phases.append(Phase(name="backward of the layers", activation_bytes=backward_peak))
         return StepMemory(
-            phases=phases,
+            phases=tuple(phases),
             saved_bytes=saved,
-            layer_bytes=layer,
-            logits_bytes=max(head.forward_peak, head.backward_peak),
+            layer_bytes=max((one.forward_left for one in profiles), default=0),
+            logits_bytes=max(head.forward_peak, head.backward_peak) if head is not None else 0,
             gradient_bytes=gradients,
             stream_width=self.width,
-            forward_end_bytes=forward_left,
+            forward_end_bytes=forward_end,
             host_bytes=offloaded * len(profiles),
         )
+
+    def _in_flight(self) -> int:
+        """Micro-batches whose saved tensors one pipeline stage holds (1F1B): all stages' worth on the first."""
+        if not self.found.first or self.recipe.pipeline_parallel_size == 1:
+            return 1
+        return min(self.recipe.gradient_accumulation_steps, self.recipe.pipeline_parallel_size)
 
     def _embedding_bytes(self, stream: int) -> int:
         """The embedding's output, where checkpointing made it a leaf and the layers start from something else."""
@@ -272,13 +302,10 @@ class _Step:
         live = stream + self._shared_bytes()
         peak = live
         for group in self.found.layers:
-            def forward(tape: Tape, x: Value, group: LayerGroup = group) -> tuple[Value, list[Value]]:
-                return run_layer(self.block(tape, group.tensors), group.layer, x), []
-
             kept = 0
             if recipe.use_cache:
                 kept = sum(self.tokens * cached_elements(mixer) * self.width for mixer in group.layer.mixers)
-            above, _ = without_graph(self.tape, forward, numel=numel, width=self.width)
+            above, _ = without_graph(self.tape, self._forward(group), numel=numel, width=self.width)
             live += kept * len(group.indices)
             peak = max(peak, live + above)
         saved = live - stream

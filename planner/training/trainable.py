@@ -9,7 +9,7 @@ from typing import Final
 from planner.errors import UsageError
 from planner.memory.format_table import weight_format
 from planner.memory.formats import Plain, WeightFormat
-from planner.memory.sharding import Parallelism, local_shape
+from planner.memory.sharding import Parallelism, local_shape, stage_layer_counts, stage_slices
 from planner.model.model import Model
 from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Role, Tensor
@@ -100,6 +100,8 @@ class Inventory:
     head: tuple[TrainTensor, ...]
     towers: tuple[TrainTensor, ...]
     notes: tuple[str, ...]
+    first: bool = True
+    last: bool = True
 
     def all(self) -> list[tuple[TrainTensor, int]]:
         """Every tensor with how many layers have one like it."""
@@ -109,13 +111,13 @@ class Inventory:
         return found
 
 
-def inventory(model: Model, recipe: Recipe) -> Inventory:
-    """The model's tensors as the (resolved) recipe treats them.
+def inventory(model: Model, recipe: Recipe, *, stage: int = 0) -> Inventory:
+    """The model's tensors as the (resolved) recipe treats them, on one pipeline stage.
 
     Raises:
         UsageError: adapter targets, modules to save or frozen layers that match nothing.
     """
-    return _Reader(model.spec, recipe).read()
+    return _Reader(model.spec, recipe).read(stage)
 
 
 class _Reader:
@@ -131,7 +133,7 @@ class _Reader:
         self.adapted = self.saved = 0
         self.notes: list[str] = []
 
-    def read(self) -> Inventory:
+    def read(self, stage: int) -> Inventory:
         spec, recipe = self.spec, self.recipe
         total = len(spec.layers)
         frozen = recipe.freeze_layers if recipe.method == "freeze" else 0
@@ -140,7 +142,12 @@ class _Reader:
             if not 0 <= frozen <= total:
                 raise UsageError(f"--freeze-layers is {frozen}; the model has {total} layers", field="freeze_layers")
         groups: dict[tuple[int, bool], list[int]] = {}
+        stages = recipe.pipeline_parallel_size
+        first, last = stage == 0, stage == stages - 1
+        run = stage_slices(stage_layer_counts(total, stages))[stage]
         for index, layer in enumerate(spec.layers):
+            if not run.start <= index < run.stop:
+                continue
             groups.setdefault((id(layer), index >= (frozen or 0)), []).append(index)
         layers = []
         for (_, trains), indices in groups.items():
@@ -168,9 +175,12 @@ class _Reader:
         if spec.stacks and spec.decoder:
             self.notes.append("towers are frozen and run without a gradient; their own activations are not counted")
         self._check_matches()
+        if last and not first and spec.tie_word_embeddings:
+            head += tuple(t for t in embeddings if t.tensor.role is Role.EMBEDDING)
         return Inventory(
-            embeddings=embeddings, layers=tuple(layers), head=head, towers=tuple(towers), notes=tuple(self.notes)
-        )
+            embeddings=embeddings if first else (), layers=tuple(layers), head=head if last else (),
+            towers=tuple(towers) if first else (), notes=tuple(self.notes), first=first, last=last,
+        )  # fmt: skip
 
     def _check_matches(self) -> None:
         recipe = self.recipe
@@ -191,6 +201,8 @@ class _Reader:
     def _tensor(self, tensor: Tensor, name: str, in_trained_part: bool) -> TrainTensor:
         recipe = self.recipe
         shape = local_shape(tensor, self.parallelism)
+        if tensor.num_experts and recipe.expert_parallel_size > 1:
+            shape = (-(-shape[0] // recipe.expert_parallel_size), *shape[1:])
         width = DTYPES[recipe.dtype or "bfloat16"]
         stored: WeightFormat = Plain(name=recipe.dtype or "bfloat16", element_bytes=width)
         storage = "plain"

@@ -10,7 +10,6 @@ from planner.model.kinds.attention import Attention
 from planner.training import ops
 from planner.training.blocks.block import Block, linear
 from planner.training.blocks.norms import norm
-from planner.training.habits import has_habit
 from planner.training.tape import Value
 
 
@@ -71,12 +70,12 @@ def rotary(block: Block, kind: Attention, query: Value, key: Value) -> tuple[Val
 def joins_heads(block: Block, kind: Attention) -> bool:
     """Turned and unturned parts of a head are concatenated, which lays queries out head by head."""
     partial = kind.rotary_dim not in (0, kind.head_dim)
-    return partial or (bool(kind.rotary_dim) and has_habit(block.model_type, "rope_joined"))
+    return partial or (bool(kind.rotary_dim) and block.has_habit("rope_joined"))
 
 
 def _turn_both(block: Block, rotary_dim: int, query: Value, key: Value) -> tuple[Value, Value]:
     table = block.constant(block.seq * rotary_dim, min(block.position_width, query.width))
-    if not has_habit(block.model_type, "rope_in_fp32"):
+    if not block.has_habit("rope_in_fp32"):
         return _turn(block, query, table), _turn(block, key, table)
     tape, before = block.tape, query.width
     query, key = ops.cast(tape, query, 4), ops.cast(tape, key, 4)
@@ -106,7 +105,7 @@ def _eager(block: Block, kind: Attention, query: Value, key: Value, value: Value
     if block.mask_width:
         scores = ops.add(tape, scores, block.constant(block.batch * block.seq * block.seq, block.mask_width))
     width = query.width
-    if has_habit(block.model_type, "softmax_in_16_bit"):
+    if block.has_habit("softmax_in_16_bit"):
         scores = ops.keep_result(tape, scores)
     else:
         scores = ops.cast(tape, ops.softmax_fp32(tape, scores), width)
@@ -117,7 +116,7 @@ def _eager(block: Block, kind: Attention, query: Value, key: Value, value: Value
 
 def _fused(block: Block, kind: Attention, query: Value, key: Value, value: Value, groups: int) -> Value:
     tape, kernels = block.tape, block.kernels
-    if groups > 1 and has_habit(block.model_type, "shares_keys_without_gqa") and kernels.attention == "sdpa":
+    if groups > 1 and block.has_habit("shares_keys_without_gqa") and kernels.attention == "sdpa":
         return _math(block, kind, query, key, value)
     masked = kernels.masked and kernels.attention == "sdpa"
     if (kernels.expand_keys or masked) and groups > 1:

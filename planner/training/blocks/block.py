@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from planner.training import ops
+from planner.training.habits import has_habit
 from planner.training.tape import Tape, Value, detached, parameter
 
 
@@ -67,6 +68,7 @@ class Kernels:
             mask to the type of the queries and keeps it.
         expand_keys: keys and values are repeated to all heads before the kernel.
         joined_projections: queries, keys and values are views of one matrix product, whatever the checkpoint has.
+        own_modules: the framework writes its own blocks, so that the habits of transformers' code do not apply.
         reentrant: checkpoints are reentrant, and hold the layer's output while its backward runs.
     """
 
@@ -81,6 +83,7 @@ class Kernels:
     reentrant: bool = False
     joined_projections: bool = False
     fused_activation: bool = False
+    own_modules: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -111,6 +114,10 @@ class Block:
     def tokens(self) -> int:
         """Tokens of the micro-batch, padding included."""
         return self.batch * self.seq
+
+    def has_habit(self, habit: str) -> bool:
+        """The model's code does it that way, and this framework runs the model's code."""
+        return not self.kernels.own_modules and has_habit(self.model_type, habit)
 
     def parameter(self, name: str, numel: int, width: int, *, trainable: bool) -> Value:
         """The tape's value of a parameter, the same at every use."""
@@ -181,11 +188,32 @@ def _with_adapter(block: Block, name: str, weight: Weight, adapter: Adapter, x: 
     down = block.parameter(f"{name}.lora_A", adapter.rank * weight.in_features, adapter.width, trainable=True)
     up = block.parameter(f"{name}.lora_B", adapter.rank * weight.out_features, adapter.width, trainable=True)
     dropped = ops.dropout(tape, x, adapter.dropout)
-    delta = ops.scale(
-        tape, ops.matmul(tape, ops.matmul(tape, dropped, down, rows * adapter.rank), up, rows * weight.out_features)
-    )
+    low = ops.matmul(tape, dropped, down, rows * adapter.rank)
+    delta = ops.matmul(tape, low, up, rows * weight.out_features)
+    del low, dropped
+    if adapter.dora:
+        return ops.cast(tape, _scaled_by_magnitude(block, name, weight, adapter, result, delta), before)
+    delta = ops.scale(tape, delta)
     result = ops.add(tape, result, delta)
     return ops.cast(tape, result, before)
+
+
+def _scaled_by_magnitude(
+    block: Block, name: str, weight: Weight, adapter: Adapter, result: Value, delta: Value
+) -> Value:
+    """DoRA: (m / |W + BA| - 1) * result + m / |W + BA| * BA x; the merged weight is made for its norm and dropped.
+
+    Source: peft tuners/lora/dora.py DoraLinearLayer.forward.
+    """
+    tape = block.tape
+    product = tape.new(weight.numel, adapter.width)
+    merged = [tape.new(weight.numel, adapter.width), tape.new(weight.numel, max(adapter.width, weight.width))]
+    merged.clear()
+    del product
+    magnitude = block.parameter(f"{name}.lora_magnitude", weight.out_features, adapter.width, trainable=True)
+    scale = ops.scale(tape, magnitude)
+    scaled = ops.scale(tape, ops.mul(tape, scale, delta))
+    return ops.add(tape, result, ops.add(tape, ops.mul(tape, ops.shift(tape, scale), result), scaled))
 
 
 def stacked_linear(block: Block, name: str, x: Value, rows: int, out_features: int) -> Value:

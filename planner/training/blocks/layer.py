@@ -10,10 +10,10 @@ single       x + mix(norm(x)), or x + ff(norm(x))                      Mamba, Ne
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from planner.errors import UnsupportedArchitecture
+from planner.errors import UnsupportedArchitecture, UsageError
 from planner.model.kinds.attention import Attention
 from planner.model.kinds.delta import GatedDeltaNet
 from planner.model.kinds.feed_forward import Mlp, Moe
@@ -161,3 +161,41 @@ def _feed_forward(block: Block, layer: Layer, x: Value) -> Value:
     raise UnsupportedArchitecture(
         f"the training memory of {type(kind).__name__} blocks ({block.model_type}) is not modelled", field="model_type"
     )
+
+
+def local_layer(layer: Layer, ways: int) -> Layer:
+    """The layer as one of `ways` tensor-parallel ranks runs it: its heads, its part of every inner width.
+
+    Raises:
+        UsageError: heads that do not divide, or a kind of block that is not cut.
+    """
+    if ways == 1:
+        return layer
+    mixers: list[Mixer] = []
+    for kind in layer.mixers:
+        if not isinstance(kind, Attention | LatentAttention):
+            raise UsageError(
+                f"--tensor-parallel-size {ways}: training with {type(kind).__name__} blocks is not cut",
+                field="tensor_parallel_size",
+            )
+        if kind.num_attention_heads % ways:
+            raise UsageError(
+                f"--tensor-parallel-size {ways} does not divide {kind.num_attention_heads} heads",
+                field="tensor_parallel_size",
+            )
+        heads = kind.num_attention_heads // ways
+        if isinstance(kind, Attention):
+            keys = max(1, kind.num_key_value_heads // ways)
+            mixers.append(replace(kind, num_attention_heads=heads, num_key_value_heads=keys))
+        else:
+            mixers.append(replace(kind, num_attention_heads=heads))
+    return replace(layer, mixers=tuple(mixers), feed_forward=_local_feed_forward(layer.feed_forward, ways))
+
+
+def _local_feed_forward(kind: Mlp | Moe | None, ways: int) -> Mlp | Moe | None:
+    if isinstance(kind, Mlp):
+        return replace(kind, intermediate_size=kind.intermediate_size // ways)
+    if isinstance(kind, Moe):
+        shared = kind.shared and replace(kind.shared, intermediate_size=kind.shared.intermediate_size // ways)
+        return replace(kind, moe_intermediate_size=kind.moe_intermediate_size // ways, shared=shared)
+    return None

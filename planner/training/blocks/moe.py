@@ -29,13 +29,12 @@ def moe(block: Block, kind: Moe, x: Value) -> Value:
     top = ops.mul(tape, top, ops.keep_result(tape, ops.mean(tape, top, tokens)))
     order = tape.new(rows, INDEX)
     chosen = ops.gather_rows(tape, x, rows * (kind.expert_input_size or block.hidden_size), order)
+    # the function that dispatches holds its locals to its end: gathered rows, and products before they are put in order
     hidden = _experts(block, inner, kind, chosen)
-    del chosen
     weighted = ops.mul(tape, hidden, ops.cast(tape, top, width))
-    del hidden
     weighted = ops.gather_rows(tape, weighted, weighted.numel, order)
     out = ops.mean(tape, weighted, x.numel)
-    del weighted
+    del chosen, hidden, weighted
     if kind.shared is not None:
         shared = mlp(inner, kind.shared, x)
         if kind.shared_gate:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from planner.model.tensor import Norm
 from planner.training import ops
 from planner.training.blocks.block import Block
-from planner.training.habits import has_habit
 from planner.training.tape import Value, detached
 
 FP32 = 4
@@ -22,7 +21,7 @@ FP32 = 4
 def norm(block: Block, kind: Norm, x: Value) -> Value:
     """The norm of x over its last `kind.size` elements."""
     rows = x.numel // kind.size
-    if kind.kind == "layer" and has_habit(block.model_type, "layer_norm_in_python"):
+    if kind.kind == "layer" and block.has_habit("layer_norm_in_python"):
         return _layer_in_python(block, kind, x, rows)
     if kind.kind == "layer":
         return _fused(block, kind, x, statistics=2)
@@ -40,7 +39,7 @@ def _rms(block: Block, kind: Norm, x: Value, rows: int) -> Value:
     x = ops.mul(tape, x, ops.keep_result(tape, ops.shift(tape, variance)))
     if not kind.weight:
         return ops.cast(tape, x, before)
-    if has_habit(block.model_type, "scale_in_fp32"):
+    if block.has_habit("scale_in_fp32"):
         return ops.cast(tape, ops.mul(tape, block.weight(f"{kind.name}.weight"), x), before)
     return ops.mul(tape, block.weight(f"{kind.name}.weight"), ops.cast(tape, x, before))
 
