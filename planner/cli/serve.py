@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -28,8 +28,11 @@ from planner.report.serving import render_plan
 from planner.serving.deployment import Deployment
 from planner.serving.engines.flags import read_other_flags
 from planner.serving.plan import ServingPlan, plan_serving
-from planner.serving.workload import parse_lengths
+from planner.serving.workload import Lengths, parse_lengths
 from planner.units import parse_size
+
+if TYPE_CHECKING:
+    from planner.levers.advice import Advice
 
 
 def serve(
@@ -152,6 +155,13 @@ def serve(
     assume_family: Annotated[
         str | None, typer.Option(help="Read an unknown model_type as this one.", rich_help_panel=WORKLOAD)
     ] = None,
+    levers: Annotated[bool, typer.Option("--levers", help="Say what could be changed even if it fits.")] = False,
+    keep: Annotated[
+        str | None, typer.Option(help="Inputs no advice may touch: max-model-len,concurrency,quantization,...")
+    ] = None,
+    goal: Annotated[
+        str | None, typer.Option(help="Solve for one: 'largest context at 16 users', 'largest batch', card, gpus.")
+    ] = None,
     format: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TABLE,
     explain: Annotated[bool, typer.Option("--explain", help="Show the arithmetic.")] = False,
 ) -> None:
@@ -214,20 +224,39 @@ def serve(
         mamba_ssm_cache_dtype=mamba_ssm_cache_dtype,
         concurrency=concurrency,
     )
-    plan = plan_serving(
-        loaded,
-        deployment,
-        input_lengths=parse_lengths(input_len, option="--input-len") if input_len else None,
-        output_lengths=parse_lengths(output_len, option="--output-len") if output_len else None,
-        notes=card.notes + notes,
-    )
-    show(plan, format=format, explain=explain)
+    inputs = parse_lengths(input_len, option="--input-len") if input_len else None
+    outputs = parse_lengths(output_len, option="--output-len") if output_len else None
+    plan = plan_serving(loaded, deployment, input_lengths=inputs, output_lengths=outputs, notes=card.notes + notes)
+    advice = None
+    if levers or keep is not None or goal is not None or (plan.verdict != "fits" and format is not Format.CSV):
+        advice = _advice(plan, deployment, inputs, outputs, keep=keep, goal=goal)
+    show(plan, advice=advice, format=format, explain=explain)
 
 
-def show(plan: ServingPlan, *, format: Format, explain: bool) -> None:
+def _advice(
+    plan: ServingPlan,
+    deployment: Deployment,
+    inputs: Lengths | None,
+    outputs: Lengths | None,
+    *,
+    keep: str | None,
+    goal: str | None,
+) -> Advice:
+    from planner.levers.advice import advise, kept_inputs  # a plan that fits starts faster without
+    from planner.levers.goal import parse_goal
+    from planner.levers.question import ServingQuestion
+
+    question = ServingQuestion(
+        model=plan.model, deployment=deployment, input_lengths=inputs, output_lengths=outputs
+    )  # fmt: skip
+    kept = kept_inputs(part for part in (keep or "").split(",") if part.strip())
+    return advise(question, plan, keep=kept, goal=parse_goal(goal) if goal is not None else None)
+
+
+def show(plan: ServingPlan, *, advice: Advice | None = None, format: Format, explain: bool) -> None:
     """Print the plan and leave with its exit status."""
     colour = format is Format.TABLE and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    typer.echo(render_plan(plan, format=format.value, colour=colour, explain=explain))
+    typer.echo(render_plan(plan, format=format.value, advice=advice, colour=colour, explain=explain))
     if plan.verdict == "does_not_fit":
         raise typer.Exit(1)
 

@@ -6,12 +6,16 @@ import csv
 import io
 import json
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from planner.memory.component import Component
 from planner.report.bar import Segment, bar
 from planner.serving.command import command_line
 from planner.serving.plan import ServingPlan
 from planner.units import format_exact, format_size, gib
+
+if TYPE_CHECKING:
+    from planner.levers.advice import Advice
 
 _VERDICTS = {"fits": "fits", "tight": "tight", "does_not_fit": "does not fit"}
 _COLOURS = {"fits": 32, "tight": 33, "does_not_fit": 31}
@@ -30,8 +34,12 @@ _LABELS = {
 }
 
 
-def plan_json(plan: ServingPlan) -> dict[str, object]:
-    """The plan as the JSON contract (docs/json.md): plain values, sizes in bytes."""
+def plan_json(plan: ServingPlan, advice: Advice | None = None) -> dict[str, object]:
+    """The plan as the JSON contract (docs/json.md): plain values, sizes in bytes.
+
+    Args:
+        advice: what to change; without it "levers" and "plans" are empty.
+    """
     resolved, asked, best = plan.resolved, plan.resolved.asked, plan.budget
     terms = {component.name: component.best for component in best.inside}
     outside = plan.outside
@@ -109,11 +117,18 @@ def plan_json(plan: ServingPlan) -> dict[str, object]:
         "verdict": plan.verdict,
         "shortfall_bytes": plan.shortfall_bytes,
         "startup_error": None if error is None else {"kind": error.kind, "message": error.message},
-        "levers": [],
-        "plans": [],
+        **_levers_json(advice),
         "command": command_line(plan),
         "notes": list(plan.notes),
     }
+
+
+def _levers_json(advice: Advice | None) -> dict[str, object]:
+    if advice is None:
+        return {"levers": [], "plans": []}
+    from planner.report.levers import levers_json  # a plan that fits need not pay for it
+
+    return levers_json(advice)
 
 
 def _budget_terms(terms: dict[str, int]) -> dict[str, int]:
@@ -155,8 +170,15 @@ def verdict_line(plan: ServingPlan, *, colour: bool = False) -> str:
     )
 
 
-def plan_table(plan: ServingPlan, *, colour: bool = False, explain: bool = False, markdown: bool = False) -> str:
-    """The plan for people: verdict, bar, breakdown per GPU, cache, workload, notes, command."""
+def plan_table(
+    plan: ServingPlan,
+    *,
+    advice: Advice | None = None,
+    colour: bool = False,
+    explain: bool = False,
+    markdown: bool = False,
+) -> str:
+    """The plan for people: verdict, bar, breakdown per GPU, cache, workload, what to change, notes, command."""
     lines = [verdict_line(plan, colour=colour and not markdown), ""]
     if plan.startup_error is not None:
         lines += [f"the engine would stop with ({plan.startup_error.kind}):", f"  {plan.startup_error.message}", ""]
@@ -172,6 +194,10 @@ def plan_table(plan: ServingPlan, *, colour: bool = False, explain: bool = False
         lines += [explanation(plan), ""]
     lines += [_cache_lines(plan), ""]
     lines += [_workload_table(plan, style), ""]
+    if advice is not None:
+        from planner.report.levers import levers_table
+
+        lines += [levers_table(advice, markdown=markdown), ""]
     if plan.notes:
         lines += [*(f"note: {note}" for note in plan.notes), ""]
     lines.append(command_line(plan))
@@ -310,10 +336,12 @@ def plan_csv(plan: ServingPlan) -> str:
     return buffer.getvalue().rstrip("\n")
 
 
-def render_plan(plan: ServingPlan, *, format: str, colour: bool = False, explain: bool = False) -> str:
+def render_plan(
+    plan: ServingPlan, *, format: str, advice: Advice | None = None, colour: bool = False, explain: bool = False
+) -> str:
     """The plan in the format asked for ("table", "json", "csv" or "markdown")."""
     if format == "json":
-        return json.dumps(plan_json(plan), indent=1)
+        return json.dumps(plan_json(plan, advice), indent=1)
     if format == "csv":
         return plan_csv(plan)
-    return plan_table(plan, colour=colour, explain=explain, markdown=format == "markdown")
+    return plan_table(plan, advice=advice, colour=colour, explain=explain, markdown=format == "markdown")

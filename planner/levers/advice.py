@@ -1,0 +1,104 @@
+"""What to change about a serving plan: single levers, sets that fit, and which hardware would do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from planner.errors import UsageError
+from planner.levers.candidates import TABLE, serving_levers
+from planner.levers.effect import effects
+from planner.levers.goal import Goal, Solved, solve
+from planner.levers.lever import Effect, LeverSet, kinds
+from planner.levers.question import ServingQuestion
+from planner.levers.relief import Relief, relief
+from planner.levers.search import fitting_sets
+from planner.serving.plan import ServingPlan
+from planner.units import format_size
+
+_ALSO_KEPT = {"max-num-images": "limit_images", "gpus": "tensor_parallel_size", "context": "max_model_len"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """What to change.
+
+    Args:
+        levers: every lever alone, cheapest first.
+        plans: at most five sets that fit, cheapest first; empty when the plan fits as asked.
+        relief: terms beyond the card, and the card or number of cards that would do, when the plan does not fit.
+        solved: the goal's solution, when one was asked for.
+        notes: what a reader should know about the advice.
+    """
+
+    levers: tuple[Effect, ...]
+    plans: tuple[LeverSet, ...]
+    relief: Relief | None
+    solved: Solved | None
+    notes: tuple[str, ...]
+
+
+def kept_inputs(names: Iterable[str]) -> frozenset[str]:
+    """The inputs that `--keep` forbids touching, from their option names.
+
+    Raises:
+        UsageError: a name that no lever changes; names the nearest.
+    """
+    table = kinds(TABLE)
+    known = {kind.input.replace("_", "-"): kind.input for kind in table.values()}
+    known |= {kind.name: kind.input for kind in table.values()} | _ALSO_KEPT
+    kept = set()
+    for name in names:
+        word = name.strip().lower().lstrip("-").replace("_", "-")
+        if word not in known:
+            near = difflib.get_close_matches(word, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f"; expected one of {', '.join(sorted(known))}"
+            raise UsageError(f"--keep: no lever changes {word[:40]!r}{hint}", field="keep")
+        kept.add(known[word])
+    return frozenset(kept)
+
+
+def advise(
+    question: ServingQuestion, plan: ServingPlan, *, keep: frozenset[str] = frozenset(), goal: Goal | None = None
+) -> Advice:
+    """Levers, sets and relief for a plan.
+
+    Args:
+        plan: the plan of the question as asked.
+        keep: inputs that must stay as they are.
+        goal: a quantity to solve for besides.
+    """
+    question = question.settled(plan)
+    levers = serving_levers(plan, keep)
+    single = effects(question, plan, levers)
+    sets: tuple[LeverSet, ...] = ()
+    beyond = None
+    if plan.verdict != "fits":
+        sets = fitting_sets(question, plan, levers)
+    if plan.verdict == "does_not_fit":
+        beyond = relief(question, plan)
+    return Advice(
+        levers=single,
+        plans=sets,
+        relief=beyond,
+        solved=solve(question, goal) if goal is not None else None,
+        notes=_notes(question, plan),
+    )
+
+
+def _notes(question: ServingQuestion, plan: ServingPlan) -> tuple[str, ...]:
+    if plan.verdict == "fits":
+        return ()
+    weights = plan.budget.component("weights")
+    assert weights is not None
+    wanted = question.cache_wanted_bytes(plan)
+    notes = []
+    if wanted > weights.best:
+        notes.append(
+            f"the KV cache is the problem ({format_size(wanted)} wanted, weights {format_size(weights.best)}):"
+            " quantised weights do nothing for it, only leave more of the card to it"
+        )
+    if plan.model.spec.quantization_config is not None or plan.model.stored:
+        notes.append("the checkpoint is quantised already: no other weight format is proposed")
+    return tuple(notes)

@@ -1,0 +1,139 @@
+"""A lever: one input of a plan changed, and the plan run again.
+
+Nothing here knows a memory term. What a lever saves is the difference between two plans.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+Value = int | float | str | bool
+Changes = Mapping[str, object]
+
+COSTS: Final = ("nothing", "inputs", "concurrency", "context", "quality", "speed", "cards")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A row of the table of levers.
+
+    Args:
+        name: the lever, spelled as the option it changes.
+        input: the field that it changes, which `--keep` protects.
+        rank: place in the order of cost, 1 the cheapest; levers of one rank cost alike.
+        group: levers of one group exclude each other.
+        phase: when it acts: "loading", "profiling", "cache sizing", "graph capture", "run time".
+        cost: one of COSTS.
+        detail: what pulling it means, in a few words.
+    """
+
+    name: str
+    input: str
+    rank: int
+    group: str
+    phase: str
+    cost: str
+    detail: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lever:
+    """A kind of change with the values it could take for one question.
+
+    Args:
+        before: the present setting.
+        values: what it could be set to, the mildest first.
+        changes: the inputs that a value changes.
+        flag: what to paste for a value.
+        after: the value as text.
+        detail: overrides the kind's.
+        phase: overrides the kind's.
+    """
+
+    kind: Kind
+    before: str
+    values: Sequence[Value]
+    changes: Callable[[Value], Changes]
+    flag: Callable[[Value], str]
+    after: Callable[[Value], str] = str
+    detail: str = ""
+    phase: str = ""
+
+    def set_to(self, value: Value) -> Setting:
+        """The lever pulled to one of its values."""
+        return Setting(
+            kind=self.kind,
+            before=self.before,
+            after=self.after(value),
+            flag=self.flag(value),
+            changes=self.changes(value),
+            detail=self.detail or self.kind.detail,
+            phase=self.phase or self.kind.phase,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A lever pulled to one value: the setting before and after, what to paste, the inputs it changes."""
+
+    kind: Kind
+    before: str
+    after: str
+    flag: str
+    changes: Changes
+    detail: str
+    phase: str
+
+    @property
+    def name(self) -> str:
+        """The lever's name."""
+        return self.kind.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """What one setting does alone.
+
+    Args:
+        saves_bytes: on the fullest rank: what the plan before needs less what the plan after needs; for the memory
+            fraction, what it moves to where it is short.
+        fits_alone: the plan after fits.
+    """
+
+    setting: Setting
+    saves_bytes: int
+    fits_alone: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeverSet:
+    """Settings that together make the plan fit, none of which can be left out.
+
+    Args:
+        verdict: of the plan with all of them.
+        cost: the kinds of cost, worst last.
+        saves_bytes: on the fullest rank, with all of them.
+        command: the engine's command line with all of them.
+    """
+
+    settings: tuple[Setting, ...]
+    verdict: str
+    cost: str
+    saves_bytes: int
+    command: str
+
+
+@cache
+def kinds(table: str) -> dict[str, Kind]:
+    """The levers of a table ("serving_levers.csv", "training_levers.csv") by name, in its order."""
+    text = files("planner.levers").joinpath(table).read_text("utf-8")
+    return {
+        row["name"]: Kind(**{key: int(cell) if key == "rank" else cell for key, cell in row.items()})  # type: ignore[arg-type]
+        for row in csv.DictReader(text.splitlines())
+    }

@@ -1,0 +1,73 @@
+"""A serving question that can be asked again with other inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from planner.errors import PlannerError
+from planner.levers.lever import Changes
+from planner.memory.component import Side
+from planner.model.model import Model
+from planner.serving.deployment import Deployment
+from planner.serving.plan import ServingPlan, plan_serving, with_changes
+from planner.serving.workload import Lengths, admission_point, request_lengths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingQuestion:
+    """What was asked: a model, a deployment, and the lengths of its requests where they were given."""
+
+    model: Model
+    deployment: Deployment
+    input_lengths: Lengths | None = None
+    output_lengths: Lengths | None = None
+
+    def ask(self, changes: Changes) -> ServingPlan:
+        """The plan with some inputs changed.
+
+        Raises:
+            PlannerError: as `plan_serving`.
+        """
+        deployment = with_changes(self.deployment, **changes)
+        return plan_serving(
+            self.model, deployment, input_lengths=self.input_lengths, output_lengths=self.output_lengths
+        )
+
+    def try_ask(self, changes: Changes) -> ServingPlan | None:
+        """The same, or None where the engine or the model does not allow the change."""
+        try:
+            return self.ask(changes)
+        except PlannerError:
+            return None
+
+    def fits(self, changes: Changes) -> bool:
+        """Whether the plan with these changes fits, every term at its high end."""
+        plan = self.try_ask(changes)
+        return plan is not None and plan.verdict == "fits"
+
+    def is_tight(self, changes: Changes) -> bool:
+        """Whether the plan with these changes fits at best estimates."""
+        plan = self.try_ask(changes)
+        return plan is not None and plan.verdict != "does_not_fit"
+
+    def request_length(self, plan: ServingPlan) -> int:
+        """Tokens of the request that admission is planned at."""
+        point = admission_point(request_lengths(self.input_lengths, self.output_lengths))
+        longest = plan.resolved.max_model_len
+        return min(point[1], longest) if point else longest
+
+    def cache_wanted_bytes(self, plan: ServingPlan) -> int:
+        """KV cache that the asked concurrency reserves on the fullest rank."""
+        blocks = plan.pool.blocks_for(self.request_length(plan)) * plan.resolved.asked.concurrency
+        return blocks * plan.pool.bytes_per_block
+
+    def needed_bytes(self, plan: ServingPlan, side: Side = "best") -> int:
+        """What the fullest rank needs of its card: every term inside and outside the fraction, and the cache wanted."""
+        parts = plan.budget.inside + plan.budget.outside
+        return sum(part.at(side) for part in parts) + self.cache_wanted_bytes(plan)
+
+    def settled(self, plan: ServingPlan) -> ServingQuestion:
+        """The same question with a fitted context (max_model_len -1) written out."""
+        if self.deployment.max_model_len != -1:
+            return self
+        return replace(self, deployment=replace(self.deployment, max_model_len=plan.resolved.max_model_len))
