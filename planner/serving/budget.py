@@ -22,6 +22,7 @@ from planner.model.model import Model
 from planner.model.tensor import Role
 from planner.serving.activation import activation_peak, gpu_class, per_layer_width, uses_v2_runner
 from planner.serving.deployment import Resolved
+from planner.serving.engine_layout import absorbed_bytes, engine_spec
 from planner.serving.engines.profile import parse_version
 from planner.serving.graphs import graph_components
 from planner.serving.storage import is_plain, quantises_inputs
@@ -87,7 +88,7 @@ def stage_budget(
     """
     first, last = stage == 0, stage == stages - 1
     weights = _weights(model, resolved, scheme, parallelism, layers=layers, first=first, last=last)
-    inside = [_weight_component(model, resolved, scheme, weights)]
+    inside = [_weight_component(model, resolved, scheme, weights, layers)]
     adapters = _adapters(model, resolved, parallelism, layers=layers, last=last)
     if adapters is not None and resolved.profile.runner != "v0":
         inside.append(adapters)
@@ -163,7 +164,7 @@ def _weights(
     found = model.memo.get(key)
     if not isinstance(found, StageWeights):
         found = stage_weights(
-            model.spec,
+            engine_spec(model),
             scheme,
             parallelism,
             layers=layers,
@@ -177,7 +178,9 @@ def _weights(
     return found
 
 
-def _weight_component(model: Model, resolved: Resolved, scheme: WeightScheme, weights: StageWeights) -> Component:
+def _weight_component(
+    model: Model, resolved: Resolved, scheme: WeightScheme, weights: StageWeights, layers: slice
+) -> Component:
     total = weights.total_bytes
     parts = " + ".join(f"{role.value} {gib(size)}" for role, size in weights.by_role)
     formula = f"{weights.numel:,} weights as {scheme.label}: {parts} + rotary tables {gib(weights.rope_bytes)}"
@@ -187,6 +190,14 @@ def _weight_component(model: Model, resolved: Resolved, scheme: WeightScheme, we
         workspace = _measured(resolved, "latent_backend_workspace").best
         total += workspace
         formula += f" + MLA backend workspace {format_size(workspace)}"
+    absorbed = absorbed_bytes(
+        model, version, layers=layers, ways=resolved.asked.tensor_parallel_size,
+        element_bytes=1 if scheme.label.startswith("fp8") else resolved.element_bytes,
+    )  # fmt: skip
+    if absorbed and not resolved.asked.cpu_offload_bytes:
+        # products of offloaded matrices stay in host memory with them
+        total += absorbed
+        formula += f" + absorbed MLA products {gib(absorbed)} GiB"
     width = per_layer_width(model)
     if width and model.spec.stacks:
         # models/gemma3n_mm.py and gemma4_mm.py keep the per-layer inputs of a whole batch

@@ -1,0 +1,58 @@
+"""Weights that vLLM allocates although no file has them.
+
+    Gemma 3n, Gemma 4   key and value projections in every layer: in those that use an earlier layer's cache, and the
+                        value projection where values are keys (loaded from the key's)
+    MLA in 0.7.x        the products of query and key, and of value and output projection, beside the originals
+
+Source: vLLM 0.28.0 `models/gemma4.py` Gemma4Attention (one QKVParallelLinear whatever the layer), `models/gemma3n.py`;
+0.7.1 to 0.7.3 `attention/backends/mla` (VLLM_MLA_PERFORM_MATRIX_ABSORPTION, on by default, gone in 0.8).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from planner.model.kinds.attention import Attention
+from planner.model.kinds.latent import LatentAttention
+from planner.model.model import Model
+from planner.model.spec import Layer, ModelSpec
+
+_FULL_PROJECTIONS: Final = ("gemma3n", "gemma4")
+
+
+def engine_spec(model: Model) -> ModelSpec:
+    """The spec with what the engine allocates besides; the model's own for every other family."""
+    if not model.spec.model_type.startswith(_FULL_PROJECTIONS):
+        return model.spec
+    found = model.memo.get("engine spec")
+    if not isinstance(found, ModelSpec):
+        known: dict[int, Layer] = {}
+        layers = tuple(known.setdefault(id(layer), _projected(layer)) for layer in model.spec.layers)
+        found = model.memo["engine spec"] = replace(model.spec, layers=layers)
+    return found
+
+
+def _projected(layer: Layer) -> Layer:
+    mixers = tuple(
+        replace(mixer, owns_key_value=True, value_from_key=False) if isinstance(mixer, Attention) else mixer
+        for mixer in layer.mixers
+    )
+    return layer if mixers == layer.mixers else replace(layer, mixers=mixers)
+
+
+def absorbed_bytes(model: Model, version: tuple[int, int, int], *, layers: slice, ways: int, element_bytes: int) -> int:
+    """Bytes of the products that MLA keeps in 0.7.1 to 0.7.3, on one GPU.
+
+    W_Q_UK and W_QR: query inputs x heads x (kv_lora_rank + rope); W_UV_O: heads x kv_lora_rank x hidden.
+    """
+    if not (0, 7, 1) <= version < (0, 8, 0):
+        return 0
+    total = 0
+    for layer in model.spec.layers[layers]:
+        for mixer in layer.mixers:
+            if isinstance(mixer, LatentAttention):
+                heads, rank = mixer.num_attention_heads // ways, mixer.kv_lora_rank
+                inputs = mixer.q_lora_rank or model.spec.hidden_size
+                total += heads * (inputs * (rank + mixer.qk_rope_head_dim) + rank * model.spec.hidden_size)
+    return total * element_bytes
