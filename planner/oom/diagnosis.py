@@ -49,9 +49,7 @@ def diagnose(*sources: str | Path) -> Diagnosis:
         found, said = _read(source)
         findings += found
         notes += said
-    if not findings:
-        raise NotRecognised(f"nothing was recognised; looked for {LOOKED_FOR}")
-    return Diagnosis(findings=tuple(_ordered(findings)), notes=(*notes, *_across(findings)))
+    return _diagnosis(findings, notes)
 
 
 def diagnose_text(text: str, *, name: str = "text") -> Diagnosis:
@@ -61,17 +59,24 @@ def diagnose_text(text: str, *, name: str = "text") -> Diagnosis:
         NotRecognised: the text holds nothing that is looked for.
         SourceError: the text is empty.
     """
-    findings, notes = _from_stream(io.BufferedReader(io.BytesIO(text.encode("utf-8", "replace"))), name)
+    return _diagnosis(*_from_text(text, name))
+
+
+def _diagnosis(findings: list[Finding], notes: list[str]) -> Diagnosis:
     if not findings:
         raise NotRecognised(f"nothing was recognised; looked for {LOOKED_FOR}")
-    return Diagnosis(findings=tuple(_ordered(findings)), notes=tuple(notes))
+    return Diagnosis(findings=tuple(_ordered(findings)), notes=(*notes, *_across(findings)))
+
+
+def _from_text(text: str, name: str) -> tuple[list[Finding], list[str]]:
+    return _from_stream(io.BufferedReader(io.BytesIO(text.encode("utf-8", "replace"))), name)
 
 
 def _read(source: str | Path) -> tuple[list[Finding], list[str]]:
     text = str(source)
     is_text = isinstance(source, str) and source != STDIN and ("\n" in text or " " in text) and not _is_file(text)
     if is_text:
-        return _from_stream(io.BufferedReader(io.BytesIO(text.encode("utf-8", "replace"))), "text")
+        return _from_text(text, "text")
     with opened(text) as stream:
         return _from_stream(stream, "standard input" if text == STDIN else text)
 

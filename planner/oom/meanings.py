@@ -57,7 +57,7 @@ MEANINGS: dict[str, str] = {
     "non_releasable_bytes": "free pieces of split blocks",
     "largest_inactive_bytes": "the largest free block that could serve such a request",
     "active_bytes": "allocated, or freed and awaiting another stream",
-    "requested_total_bytes": "what tensors asked for, before rounding",
+    "tensor_requested_bytes": "what tensors asked for, before rounding",
 }
 
 

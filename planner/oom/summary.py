@@ -20,7 +20,7 @@ from planner.units import format_size
 _HEADER = re.compile(r"memory summary, device ID (\d{1,3})", re.IGNORECASE)
 _COUNTS = re.compile(r"CUDA OOMs: (\d{1,12}) {0,40}\| {0,40}cudaMalloc retries: (\d{1,12})")
 _ROW = re.compile(
-    r"^\|\s{0,8}(from )?([A-Za-z][\w -]{1,40}?)\s{0,30}\|"
+    r"\|\s{0,8}(from )?([A-Za-z][\w -]{1,40}?)\s{0,30}\|"
     r"((?:\s{0,12}\d{1,18}\s{0,6}(?:[KMGTP]?i?B|[KM])?\s{0,12}\|){4})"
 )
 _CELL = re.compile(r"(\d{1,18})\s{0,6}([KMGTP]?i?B|[KM])?")
@@ -34,7 +34,7 @@ _MOST_JSON_BYTES = 16 << 20
 _METRICS = {
     "Allocated memory": ("allocated_bytes", "allocated"),
     "Active memory": ("active_bytes", "active"),
-    "Requested memory": ("requested_bytes", "requested"),
+    "Requested memory": ("requested_bytes", "tensor_requested"),
     "GPU reserved memory": ("reserved_bytes", "reserved_total"),
     "Non-releasable memory": ("inactive_split_bytes", "non_releasable"),
 }
@@ -72,7 +72,7 @@ def _table(block: str) -> dict[str, Figure]:
         figures["num_ooms"] = Figure(value=int(counts.group(1)))
         figures["num_alloc_retries"] = Figure(value=int(counts.group(2)))
     for text in block.splitlines():
-        match = _ROW.match(text.strip())
+        match = _ROW.search(text[:400])
         name = match.group(2).strip() if match and not match.group(1) else ""
         if match is None or name not in _METRICS:
             continue
@@ -160,6 +160,8 @@ def judge_summary(message: Message) -> Verdict:
         f"({percent(allocated, reserved)}%)",
         f"{format_size(split)} in free pieces of split blocks now ({percent(split, current)}% of reserved)",
     ]
+    if split == 0 and ooms:
+        evidence.append("expandable segments never count there, so 0 does not exclude fragmentation")
     if retries:
         evidence.append(f"{retries} times the cache was given back to find room: memory pressure")
     failure: FailureClass

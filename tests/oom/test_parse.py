@@ -15,11 +15,16 @@ from planner.oom.parse import messages_in
 from planner.oom.sizes import NUMBER, read_size
 
 MESSAGE = (
-    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 226.00 MiB. GPU 3 has a total capacity of 15.70 GiB of "
-    "which 210.38 MiB is free. Process 77 has 1.00 GiB memory in use. Including non-PyTorch memory, this process has 14.48 "
-    "GiB memory in use. Of the allocated memory 13.81 GiB is allocated by PyTorch, with 30.00 MiB allocated in private pools "
-    "(e.g., CUDA Graphs), and 336.73 MiB is reserved by PyTorch but unallocated. If reserved but unallocated memory is large "
-    "try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for Memory "
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 226.00 MiB. GPU 3 has a total capacity of "
+    "15.70 GiB of "
+    "which 210.38 MiB is free. Process 77 has 1.00 GiB memory in use. Including non-PyTorch memory, this process "
+    "has 14.48 "
+    "GiB memory in use. Of the allocated memory 13.81 GiB is allocated by PyTorch, with 30.00 MiB allocated in "
+    "private pools "
+    "(e.g., CUDA Graphs), and 336.73 MiB is reserved by PyTorch but unallocated. If reserved but unallocated "
+    "memory is large "
+    "try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for "
+    "Memory "
     "Management  (https://pytorch.org/docs/stable/notes/cuda.html#environment-variables)"
 )
 FIGURES = {name: figure.value for name, figure in messages_in(MESSAGE)[0].figures.items()}
@@ -33,7 +38,7 @@ def figures_of(text: str) -> dict[str, object]:
 
 def test_all_figures_of_the_message() -> None:
     mib, gib = 2**20, 2**30
-    assert FIGURES == {
+    assert {
         "tried_bytes": 226 * mib,
         "total_bytes": round(15.70 * gib),
         "free_bytes": round(210.38 * mib),
@@ -42,7 +47,7 @@ def test_all_figures_of_the_message() -> None:
         "allocated_bytes": round(13.81 * gib),
         "private_pool_bytes": 30 * mib,
         "reserved_unallocated_bytes": round(336.73 * mib),
-    }
+    } == FIGURES
     assert messages_in(MESSAGE)[0].device == 3
 
 
@@ -77,23 +82,30 @@ def test_prefix_on_every_line_of_a_wrapped_message(prefix: str) -> None:
 
 
 def test_colours_and_json_logs() -> None:
-    coloured = MESSAGE.replace("out of memory", "\x1b[31mout of memory\x1b[0m").replace("226.00", "\x1b[1m226.00\x1b[0m")
+    coloured = MESSAGE.replace("out of memory", "\x1b[31mout of memory\x1b[0m").replace(
+        "226.00", "\x1b[1m226.00\x1b[0m"
+    )
     assert diagnose_text(coloured).findings[0].figures == FIGURES
-    logged = json.dumps({"log": "Traceback\n  File \"a.py\", line 1\n" + MESSAGE + "\n", "stream": "stderr"})
+    logged = json.dumps({"log": 'Traceback\n  File "a.py", line 1\n' + MESSAGE + "\n", "stream": "stderr"})
     assert diagnose_text(logged).findings[0].figures == FIGURES
 
 
 def test_several_messages_and_their_order() -> None:
     warning = (
-        "Allocator (GPU_0_bfc) ran out of memory trying to allocate 3.37GiB with freed_by_count=0. The caller indicates "
+        "Allocator (GPU_0_bfc) ran out of memory trying to allocate 3.37GiB with freed_by_count=0. The caller "
+        "indicates "
         "that this is not a failure"
     )
     vllm = (
-        "ValueError: To serve at least one request with the model's max seq len (32768), (4.00 GiB KV cache is needed, which "
-        "is larger than the available KV cache memory (1.50 GiB). Based on the available memory, the estimated maximum model "
+        "ValueError: To serve at least one request with the model's max seq len (32768), (4.00 GiB KV cache is "
+        "needed, which "
+        "is larger than the available KV cache memory (1.50 GiB). Based on the available memory, the estimated "
+        "maximum model "
         "length is 12272. Try increasing"
     )
-    diagnosis = diagnose_text("\n".join([warning, "...", MESSAGE, "...", vllm, "...", MESSAGE.replace("226.00", "18.00")]))
+    diagnosis = diagnose_text(
+        "\n".join([warning, "...", MESSAGE, "...", vllm, "...", MESSAGE.replace("226.00", "18.00")])
+    )
     assert [f.message.program for f in diagnosis.findings] == ["pytorch", "vllm", "pytorch", "tensorflow"]
     assert [f.message.line for f in diagnosis.findings] == [3, 5, 7, 1]
     assert diagnosis.findings[1].verdict.derived["fitting_max_model_len"] == 12272
@@ -102,7 +114,9 @@ def test_several_messages_and_their_order() -> None:
 
 def test_figures_of_one_message_do_not_leak_into_the_next() -> None:
     first = "CUDA out of memory. Tried to allocate 58.15 GiB."
-    second = "CUDA out of memory. Tried to allocate 2.00 GiB (GPU 1; 24.00 GiB total capacity; 22.00 GiB already allocated)"
+    second = (
+        "CUDA out of memory. Tried to allocate 2.00 GiB (GPU 1; 24.00 GiB total capacity; 22.00 GiB already allocated)"
+    )
     for text in (f"{first}\n{second}", f"{second}\n{first}"):
         messages = {m.bytes_of("tried_bytes"): m for m in messages_in(text)}
         assert len(messages) == 2
@@ -112,7 +126,8 @@ def test_figures_of_one_message_do_not_leak_into_the_next() -> None:
 
 def test_wrapped_engine_error_is_context_of_the_torch_message() -> None:
     text = (
-        "RuntimeError: Failed to load model - not enough GPU memory. Try lowering --gpu-memory-utilization to free memory. "
+        "RuntimeError: Failed to load model - not enough GPU memory. Try lowering --gpu-memory-utilization to "
+        "free memory. "
         f"(original error: {MESSAGE})"
     )
     finding = diagnose_text(text).findings[0]
@@ -126,21 +141,30 @@ def test_wrapped_engine_error_is_context_of_the_torch_message() -> None:
     [
         (MESSAGE, "torch >= 2.5"),
         (MESSAGE.replace("capacity", "capacty").replace("torch.Out", "torch.cuda.Out"), "torch 2.1"),
-        (MESSAGE.replace("torch.Out", "torch.cuda.Out").replace("with 30.00 MiB allocated in private pools "
-         "(e.g., CUDA Graphs), ", ""), "torch 2.2 to 2.4"),
+        (
+            MESSAGE.replace("torch.Out", "torch.cuda.Out").replace(
+                "with 30.00 MiB allocated in private pools (e.g., CUDA Graphs), ", ""
+            ),
+            "torch 2.2 to 2.4",
+        ),
         (MESSAGE.replace("https://pytorch.org", "https://docs.pytorch.org"), "torch >= 2.11"),
-        ("CUDA out of memory. Tried to allocate 24.00 MiB (GPU 0; 3.95 GiB total capacity; 3.46 GiB already allocated; 1.06 "
-         "MiB free; 60.00 KiB cached)", "torch 1.0 to 1.3"),
+        (
+            "CUDA out of memory. Tried to allocate 24.00 MiB (GPU 0; 3.95 GiB total capacity; 3.46 GiB already "
+            "allocated; 1.06 "
+            "MiB free; 60.00 KiB cached)",
+            "torch 1.0 to 1.3",
+        ),
         ("RuntimeError: cuda runtime error (2) : out of memory at /tmp/x.cu:66", "torch <= 0.4"),
     ],
-)  # fmt: skip
+)
 def test_version_hints(text: str, hint: str) -> None:
     assert messages_in(text)[0].version_hint == hint
 
 
 def test_gpu_number_printed_as_a_raw_byte_or_blank() -> None:
     for number in ("\x00", "\x01", "", "\x7f"):
-        text = f"CUDA out of memory. Tried to allocate 2.00 GiB. GPU {number} has a total capacity of 8.00 GiB of which 1.00 "
+        text = f"CUDA out of memory. Tried to allocate 2.00 GiB. GPU {number} has a total capacity of 8.00 GiB"
+        text += " of which 1.00 "
         message = messages_in(text + "GiB is free.")[0]
         assert message.bytes_of("total_bytes") == 8 << 30
         assert "\x00" not in message.text
@@ -172,10 +196,27 @@ def test_a_printed_size_is_within_its_margin(value: float, unit: str) -> None:
 
 
 PIECES = [
-    *MESSAGE.split(), "CUDA", "out of memory", "Killed\n", "exit code 137", "\x1b[31m", "\n", "|", "12.5", "GiB", "(GPU 0;",
-    "nvidia-smi", "used_gpu_memory", "memory.total [MiB], memory.used [MiB]\n1 MiB, 2 MiB", "memory summary, device ID 0",
-    "shape[1,2,3]", "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 5 bytes.", "\\n", "\x00", "é",
-]  # fmt: skip
+    *MESSAGE.split(),
+    "CUDA",
+    "out of memory",
+    "Killed\n",
+    "exit code 137",
+    "\x1b[31m",
+    "\n",
+    "|",
+    "12.5",
+    "GiB",
+    "(GPU 0;",
+    "nvidia-smi",
+    "used_gpu_memory",
+    "memory.total [MiB], memory.used [MiB]\n1 MiB, 2 MiB",
+    "memory summary, device ID 0",
+    "shape[1,2,3]",
+    "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 5 bytes.",
+    "\\n",
+    "\x00",
+    "é",
+]
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=80))

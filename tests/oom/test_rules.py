@@ -24,7 +24,8 @@ def torch_message(
 ) -> str:
     """The message of torch 2.5+."""
     return (
-        f"torch.OutOfMemoryError: {word} out of memory. Tried to allocate {tried}. GPU 0 has a total capacity of {total} of "
+        f"torch.OutOfMemoryError: {word} out of memory. Tried to allocate {tried}. GPU 0 has a total capacity of "
+        f"{total} of "
         f"which {free} is free. "
         + (f"Including non-PyTorch memory, this process has {in_use} memory in use. " if in_use else "")
         + (f"{allowed} allowed; " if allowed else "")
@@ -51,7 +52,8 @@ def test_first_worked_message_is_a_full_device_not_fragmentation() -> None:
 def test_second_worked_message_is_a_limit_of_low_confidence() -> None:
     for text in (
         "CUDA out of memory. Tried to allocate 512.00 MiB (GPU 0; 24.00 GiB total capacity; 3.21 GiB free)",
-        "CUDA out of memory. Tried to allocate 512.00 MiB. GPU 0 has a total capacity of 24.00 GiB of which 3.21 GiB is free.",
+        "CUDA out of memory. Tried to allocate 512.00 MiB. GPU 0 has a total capacity of 24.00 GiB of which 3.21 "
+        "GiB is free.",
     ):
         finding = one(text)
         assert (finding.failure, finding.verdict.second) == ("limit_not_capacity", "fragmentation_clue")
@@ -61,7 +63,8 @@ def test_second_worked_message_is_a_limit_of_low_confidence() -> None:
 
 def test_third_worked_message_is_undecided() -> None:
     finding = one(
-        "CUDA out of memory. Tried to allocate 12.00 GiB. GPU 0: 8.00 GiB is free. Of the allocated memory 20.00 GiB is "
+        "CUDA out of memory. Tried to allocate 12.00 GiB. GPU 0: 8.00 GiB is free. Of the allocated memory 20.00 "
+        "GiB is "
         "allocated by PyTorch, and 16.00 GiB is reserved by PyTorch but unallocated."
     )
     assert (finding.failure, finding.verdict.second) == ("undecided", None)
@@ -79,9 +82,17 @@ def test_third_worked_message_is_undecided() -> None:
         # a quarter of the card, but 96% was in use before
         (torch_message("6.00 GiB", "23.64 GiB", "1.00 GiB", "22.00 GiB", "0 bytes"), "device_full", "single_huge"),
         # slack of 6 GiB against 2 GiB, 60% allocated
-        (torch_message("2.00 GiB", "23.64 GiB", "1.00 GiB", "14.00 GiB", "8.00 GiB"), "fragmentation_clue", "device_full"),
+        (
+            torch_message("2.00 GiB", "23.64 GiB", "1.00 GiB", "14.00 GiB", "8.00 GiB"),
+            "fragmentation_clue",
+            "device_full",
+        ),
         # the same slack on a card 90% allocated is the second reading only
-        (torch_message("1.00 GiB", "79.00 GiB", "0.20 GiB", "73.00 GiB", "5.50 GiB"), "device_full", "fragmentation_clue"),
+        (
+            torch_message("1.00 GiB", "79.00 GiB", "0.20 GiB", "73.00 GiB", "5.50 GiB"),
+            "device_full",
+            "fragmentation_clue",
+        ),
         # a rounded request: any slack beats 20 MiB
         (torch_message("20.00 MiB", "23.64 GiB", "10.00 MiB", "22.60 GiB", "500.00 MiB"), "device_full", None),
         # 10 GiB are neither free nor ours
@@ -103,13 +114,21 @@ def test_third_worked_message_is_undecided() -> None:
             None,
         ),
         # much free, nothing of ours explains it
-        (torch_message("64.00 MiB", "23.64 GiB", "20.00 GiB", "3.00 GiB", "1.00 MiB"), "limit_not_capacity", "host_memory"),
+        (
+            torch_message("64.00 MiB", "23.64 GiB", "20.00 GiB", "3.00 GiB", "1.00 MiB"),
+            "limit_not_capacity",
+            "host_memory",
+        ),
         # Windows: more reserved than the card has
-        (torch_message("1.00 GiB", "8.00 GiB", "0 bytes", "11.00 GiB", "0.50 GiB"), "device_full", "limit_not_capacity"),
+        (
+            torch_message("1.00 GiB", "8.00 GiB", "0 bytes", "11.00 GiB", "0.50 GiB"),
+            "device_full",
+            "limit_not_capacity",
+        ),
         # an overflowed size
         (torch_message("17179869183.95 GiB", "8.00 GiB", "1.00 GiB", "1.00 GiB", "0 bytes"), "bug", None),
     ],
-)  # fmt: skip
+)
 def test_the_rules_in_order(text: str, failure: str, second: str | None) -> None:
     finding = one(text)
     assert (finding.failure, finding.verdict.second) == (failure, second)
@@ -132,8 +151,10 @@ def test_unusable_figures_of_nvml_are_dropped_and_named(junk: str) -> None:
 
 def test_a_single_process_line_can_be_this_process() -> None:
     text = (
-        "CUDA out of memory. Tried to allocate 496.00 MiB. GPU 0 has a total capacity of 14.75 GiB of which 235.06 MiB is "
-        "free. Process 20398 has 14.52 GiB memory in use. Of the allocated memory 14.06 GiB is allocated by PyTorch, and "
+        "CUDA out of memory. Tried to allocate 496.00 MiB. GPU 0 has a total capacity of 14.75 GiB of which "
+        "235.06 MiB is "
+        "free. Process 20398 has 14.52 GiB memory in use. Of the allocated memory 14.06 GiB is allocated by "
+        "PyTorch, and "
         "330.42 MiB is reserved by PyTorch but unallocated."
     )
     assert read(messages_in(text)[0]).in_use == round(14.52 * GIB)
@@ -162,54 +183,113 @@ def test_what_would_change_the_answer_changes_it() -> None:
 @pytest.mark.parametrize(
     ("text", "failure", "second"),
     [
-        ("RuntimeError: CUDA error: out of memory\nCUDA kernel errors might be asynchronously", "device_full", "other_process"),
+        (
+            "RuntimeError: CUDA error: out of memory\nCUDA kernel errors might be asynchronously",
+            "device_full",
+            "other_process",
+        ),
         ("RuntimeError: CUDA driver error: out of memory", "device_full", "other_process"),
         ("RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED", "device_full", "bug"),
         ("RuntimeError: GET was unable to find an engine to execute this computation", "device_full", "bug"),
         ("CUDA out of memory. Tried to allocate more than 1EB memory.", "bug", None),
         ("Error out of memory at line 380 in file /src/csrc/ops.cu", "device_full", None),
-        ("ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 2 'out of memory'", "device_full",
-         "other_process"),
-        ("RuntimeError: [enforce fail at alloc_cpu.cpp:114] data. DefaultCPUAllocator: not enough memory: you tried to "
-         "allocate 8589934592 bytes.", "host_memory", None),
+        (
+            "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 2 'out of memory'",
+            "device_full",
+            "other_process",
+        ),
+        (
+            "RuntimeError: [enforce fail at alloc_cpu.cpp:114] data. DefaultCPUAllocator: not enough memory: you "
+            "tried to "
+            "allocate 8589934592 bytes.",
+            "host_memory",
+            None,
+        ),
         ("DefaultCPUAllocator: can't allocate memory: you tried to allocate 18446744065119617024 bytes.", "bug", None),
         ("  Reason:       OOMKilled\n  Exit Code:    137", "host_memory", None),
         ('"ExitCode": 137, "OOMKilled": false', "undecided", "host_memory"),
         ("worker exited with code 137", "host_memory", "undecided"),
-        ("torch.distributed.elastic: failed (exitcode: -9) local_rank: 0 (pid: 5) of binary: python", "host_memory",
-         "undecided"),
+        (
+            "torch.distributed.elastic: failed (exitcode: -9) local_rank: 0 (pid: 5) of binary: python",
+            "host_memory",
+            "undecided",
+        ),
         ("step 1\nKilled\n$ ", "host_memory", "undecided"),
         ("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=5.0", "host_memory", None),
         ("[ 99.1] Out of memory: Killed process 77 (python) total-vm:9000kB, anon-rss:8000kB", "host_memory", None),
-        ("RuntimeError: DataLoader worker (pid 5) is killed by signal: Bus error. It is possible that dataloader's workers "
-         "are out of shared memory.", "host_memory", None),
-        ("OSError: The paging file is too small for this operation to complete. (os error 1455)", "host_memory",
-         "limit_not_capacity"),
-        ("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory. Memory on the node was "
-         "21.91GB / 33.28GB (0.658192), which exceeds the memory usage threshold of 0.65", "host_memory", None),
+        (
+            "RuntimeError: DataLoader worker (pid 5) is killed by signal: Bus error. It is possible that "
+            "dataloader's workers "
+            "are out of shared memory.",
+            "host_memory",
+            None,
+        ),
+        (
+            "OSError: The paging file is too small for this operation to complete. (os error 1455)",
+            "host_memory",
+            "limit_not_capacity",
+        ),
+        (
+            "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory. Memory on the "
+            "node was "
+            "21.91GB / 33.28GB (0.658192), which exceeds the memory usage threshold of 0.65",
+            "host_memory",
+            None,
+        ),
         ("RuntimeError: Insufficient VRAM in split for model and cache", "engine_budget", "device_full"),
         ("Error: model requires more system memory (8.4 GiB) than is available (5.6 GiB)", "host_memory", None),
-        ("ggml_vulkan: Requested buffer size exceeds device memory allocation limit", "limit_not_capacity", "single_huge"),
-        ("ggml_cuda_host_malloc: failed to allocate 1900,00 MiB of pinned memory: invalid argument", "not_a_failure",
-         "host_memory"),
+        (
+            "ggml_vulkan: Requested buffer size exceeds device memory allocation limit",
+            "limit_not_capacity",
+            "single_huge",
+        ),
+        (
+            "ggml_cuda_host_malloc: failed to allocate 1900,00 MiB of pinned memory: invalid argument",
+            "not_a_failure",
+            "host_memory",
+        ),
         ("RuntimeError: Invalid buffer size: 19.34 GB", "single_huge", "limit_not_capacity"),
         ("Failed to allocate request for 32.00MiB (33554432B) on device ordinal 0", "device_full", "other_process"),
-        ("OOM when allocating tensor with shape[64,512,512] and type float on /job:localhost/device:CPU:0 by allocator cpu",
-         "host_memory", None),
-        ("Failed to initialize executor on rank 1: Executor creation failed due to insufficient GPU memory.\nThe following "
-         "component could not be created: KV cache\nTotal GPU memory (GiB): 140.06", "engine_budget", "device_full"),
-        ("XPU out of memory. Current platform can NOT allocate memory block with size larger than 4GB! Tried to allocate "
-         "6.00 GiB (GPU  0; 15.56 GiB total capacity; 0 bytes already allocated; 0 bytes reserved in total by PyTorch)",
-         "single_huge", "limit_not_capacity"),
+        (
+            "OOM when allocating tensor with shape[64,512,512] and type float on /job:localhost/device:CPU:0 by "
+            "allocator cpu",
+            "host_memory",
+            None,
+        ),
+        (
+            "Failed to initialize executor on rank 1: Executor creation failed due to insufficient GPU memory.\nThe "
+            "following "
+            "component could not be created: KV cache\nTotal GPU memory (GiB): 140.06",
+            "engine_budget",
+            "device_full",
+        ),
+        (
+            "XPU out of memory. Current platform can NOT allocate memory block with size larger than 4GB! Tried to "
+            "allocate "
+            "6.00 GiB (GPU  0; 15.56 GiB total capacity; 0 bytes already allocated; 0 bytes reserved in total by "
+            "PyTorch)",
+            "single_huge",
+            "limit_not_capacity",
+        ),
         ("std::bad_alloc: out_of_memory: CUDA error at: /rmm/cuda_memory_resource.hpp", "device_full", None),
         ("terminate called after throwing an instance of 'std::bad_alloc'", "host_memory", None),
-        ("vLLM: ValueError: Too large swap space. 16.00 GiB out of the 15.50 GiB total CPU memory is allocated", "host_memory",
-         None),
-        ("max_total_tokens=40960 is larger than the profiled value -512. Use the profiled value instead.", "not_a_failure",
-         "engine_budget"),
-        ("[TP0] The memory capacity is unbalanced. Some GPUs may be occupied by other processes.", "other_process", None),
+        (
+            "vLLM: ValueError: Too large swap space. 16.00 GiB out of the 15.50 GiB total CPU memory is allocated",
+            "host_memory",
+            None,
+        ),
+        (
+            "max_total_tokens=40960 is larger than the profiled value -512. Use the profiled value instead.",
+            "not_a_failure",
+            "engine_budget",
+        ),
+        (
+            "[TP0] The memory capacity is unbalanced. Some GPUs may be occupied by other processes.",
+            "other_process",
+            None,
+        ),
     ],
-)  # fmt: skip
+)
 def test_programs_without_capacity(text: str, failure: str, second: str | None) -> None:
     finding = diagnose_text(text).findings[0]
     assert (finding.failure, finding.verdict.second) == (failure, second)

@@ -78,7 +78,9 @@ def test_a_long_log_is_read_at_a_rate_of_megabytes_a_second() -> None:
 
 def test_a_log_of_nothing_but_errors_is_bounded_and_keeps_first_and_last() -> None:
     count = 60_000
-    text = "".join(f"CUDA out of memory. Tried to allocate {n}.00 MiB (GPU 0; 9.00 GiB free)\n" for n in range(1, 4_001))
+    text = "".join(
+        f"CUDA out of memory. Tried to allocate {n}.00 MiB (GPU 0; 9.00 GiB free)\n" for n in range(1, 4_001)
+    )
     chunks = [text] * (count // 4_000)
     start = time.perf_counter()
     result = scan(iter(chunks))
