@@ -60,10 +60,12 @@ def generation_memory(
     found = inventory(model, recipe)
     weights = states(found, recipe).frozen_bytes
     step = step_memory(model, found, recipe, exact_sizes=exact_sizes)
+    # the model's forward holds the embedding's output to its end (`inputs_embeds`, transformers 5.24 modeling_llama.py)
+    embedded = recipe.tokens * model.spec.hidden_size * step.stream_width
     return GenerationMemory(
         weights_bytes=weights,
         cache_bytes=cache_bytes(model, dtype=dtype, batch_size=batch_size, length=input_len + output_len),
-        prefill_bytes=weights + step.peak().activation_bytes,
+        prefill_bytes=weights + step.peak().activation_bytes + embedded,
     )
 
 

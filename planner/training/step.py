@@ -323,8 +323,7 @@ class _Step:
         rotary = max((getattr(m, "rotary_dim", 0) for layer in self.spec.layers for m in layer.mixers), default=0)
         size += 2 * tape.rounding(self.seq * rotary * self.width)
         if self.kernels.attention == "eager":
-            masks = self.batch if self.recipe.padding else 1
-            size += tape.rounding(masks * self.seq * self.seq * self.width)
+            size += tape.rounding(self.batch * self.seq * self.seq * self.width)
         return size
 
 

@@ -1,0 +1,67 @@
+"""Small configs of many architectures, as transformers builds them and as the planner reads them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import transformers
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from planner.model.load import model_from_config
+from planner.model.model import Model
+
+_COMMON: dict[str, Any] = {
+    "hidden_size": 128, "intermediate_size": 352, "num_attention_heads": 8, "num_key_value_heads": 2,
+    "num_hidden_layers": 3, "vocab_size": 640, "max_position_embeddings": 512, "tie_word_embeddings": False,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+_MHA = {"num_key_value_heads": 8}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "mistral": {"sliding_window": None},
+    "qwen2": {},
+    "qwen3": {"head_dim": 16},
+    "gemma": {"head_dim": 16, "hidden_activation": "gelu_pytorch_tanh"},
+    "phi3": {},
+    "olmo2": {},
+    "granite": {},
+    "starcoder2": {"sliding_window": None},
+    "stablelm": {},
+    "gpt_neox": {"rotary_pct": 0.25, **_MHA},
+    "opt": {"ffn_dim": 352, "word_embed_proj_dim": 128, "dropout": 0.0, "do_layer_norm_before": True, **_MHA},
+    "phi": {**_MHA},
+    "gpt2": {"n_embd": 128, "n_head": 8, "n_layer": 3, "n_inner": 352, "n_positions": 512, "resid_pdrop": 0.0,
+             "embd_pdrop": 0.0, "attn_pdrop": 0.0},
+    "cohere": {},
+    "falcon": {"new_decoder_architecture": False, "multi_query": True, "parallel_attn": True, "alibi": False,
+               "bias": False, "ffn_hidden_size": 352},
+}  # fmt: skip
+
+
+def raw_config(model_type: str) -> dict[str, Any]:
+    """The config.json of the small model."""
+    values = {**_COMMON, **CONFIGS[model_type]}
+    if model_type == "gpt2":
+        values = {**CONFIGS[model_type], "vocab_size": 640, "tie_word_embeddings": False}
+    if model_type in ("gpt_neox", "opt", "phi", "falcon"):
+        values.pop("num_key_value_heads", None)
+    config = AutoConfig.for_model(model_type, **values)
+    architectures = {"opt": "OPTForCausalLM", "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM"}
+    default = "".join(part.capitalize() for part in model_type.split("_")) + "ForCausalLM"
+    return {**config.to_dict(), "model_type": model_type, "architectures": [architectures.get(model_type, default)]}
+
+
+def reference(model_type: str, attention: str, dtype: torch.dtype = torch.bfloat16) -> transformers.PreTrainedModel:
+    """The real model with random weights."""
+    torch.manual_seed(0)
+    values = raw_config(model_type)
+    config = AutoConfig.for_model(values.pop("model_type"), **values)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=dtype)
+    model.train()
+    return model
+
+
+def planned(model_type: str) -> Model:
+    """The same model as the planner reads it."""
+    return model_from_config(raw_config(model_type), name=model_type, origin="test")

@@ -1,0 +1,145 @@
+"""Weights, gradients, optimizer states and adapters against the objects torch, PEFT and bitsandbytes build."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import Counter
+
+import pytest
+
+torch = pytest.importorskip("torch")
+peft = pytest.importorskip("peft")
+
+from planner.training.recipe import Recipe, resolve  # noqa: E402
+from planner.training.states import States, states  # noqa: E402
+from planner.training.trainable import inventory  # noqa: E402
+from tests.training.small_models import CONFIGS, planned, reference  # noqa: E402
+
+
+def planned_states(model_type: str, **options: object) -> States:
+    recipe = resolve(Recipe(dtype="bfloat16", autocast="none", **options))  # type: ignore[arg-type]
+    return states(inventory(planned(model_type), recipe), recipe)
+
+
+def shapes(found: States) -> Counter[tuple[int, ...]]:
+    counted: Counter[tuple[int, ...]] = Counter()
+    for tensor in found.trained:
+        counted[tensor.shape] += tensor.count
+    return counted
+
+
+def state_bytes(optimizer: torch.optim.Optimizer) -> int:
+    """Every state tensor of more than one element; bitsandbytes' quantisation maps are shared constants."""
+    return sum(
+        value.numel() * value.element_size()
+        for state in optimizer.state.values()
+        for key, value in state.items()
+        if isinstance(value, torch.Tensor) and value.numel() > 1 and not key.startswith("qmap")
+    )
+
+
+@pytest.mark.parametrize("model_type", CONFIGS)
+def test_full_fine_tune(model_type: str) -> None:
+    model = reference(model_type, "eager")
+    found = planned_states(model_type, method="full")
+    parameters = list(model.parameters())
+    assert shapes(found) == Counter(tuple(p.shape) for p in parameters)
+    assert found.trained_weight_bytes == sum(p.numel() * p.element_size() for p in parameters)
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    assert found.gradient_bytes == sum(p.grad.numel() * p.grad.element_size() for p in parameters)
+    optimizer = torch.optim.AdamW(parameters)
+    optimizer.step()
+    assert found.optimizer_bytes == state_bytes(optimizer)
+
+
+@pytest.mark.parametrize("model_type", CONFIGS)
+def test_lora_on_all_linear_layers(model_type: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        config = peft.LoraConfig(r=4, target_modules="all-linear")
+        model = peft.get_peft_model(reference(model_type, "eager"), config)
+    found = planned_states(model_type, method="lora", lora_rank=4, lora_target_modules=("all-linear",))
+    trained = [p for p in model.parameters() if p.requires_grad]
+    assert shapes(found) == Counter(tuple(p.shape) for p in trained)
+    assert found.trained_weight_bytes == sum(p.numel() * p.element_size() for p in trained)
+    assert found.frozen_bytes == sum(p.numel() * p.element_size() for p in model.parameters() if not p.requires_grad)
+
+
+def test_dora_has_a_magnitude_for_every_output() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        config = peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], use_dora=True)
+        model = peft.get_peft_model(reference("llama", "eager"), config)
+    found = planned_states("llama", method="dora", lora_rank=4, lora_target_modules=("q_proj", "v_proj"))
+    assert shapes(found) == Counter(tuple(p.shape) for p in model.parameters() if p.requires_grad)
+
+
+@pytest.mark.parametrize(
+    ("name", "build"),
+    [
+        ("sgd", lambda ps: torch.optim.SGD(ps, lr=0.1)),
+        ("sgd_momentum", lambda ps: torch.optim.SGD(ps, lr=0.1, momentum=0.9)),
+        ("adamw_torch_fused", lambda ps: torch.optim.AdamW(ps, fused=True)),
+        ("adagrad", lambda ps: torch.optim.Adagrad(ps)),
+    ],
+)
+def test_optimizer_states(name: str, build: object) -> None:
+    parameters = list(reference("llama", "eager").parameters())
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer = build(parameters)  # type: ignore[operator]
+    optimizer.step()
+    assert planned_states("llama", method="full", optim=name).optimizer_bytes == state_bytes(optimizer)
+
+
+def test_adafactor_keeps_rows_and_columns() -> None:
+    from transformers.optimization import Adafactor
+
+    parameters = list(reference("llama", "eager").parameters())
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer = Adafactor(parameters, lr=1e-3, relative_step=False, scale_parameter=False)
+    optimizer.step()
+    assert planned_states("llama", method="full", optim="adafactor").optimizer_bytes == state_bytes(optimizer)
+
+
+def test_eight_bit_adam_by_hand() -> None:
+    """Llama-3.1-8B's q_proj: 4096 x 4096 bytes and 65536 absmax of 4 bytes, twice; a norm of 4096 is 8-bit too."""
+    from planner.training.optimizers import optimizer
+
+    eight = optimizer("adamw_bnb_8bit")
+    assert eight.state_tensors((4096, 4096), 2) == (16_777_216, 262_144, 16_777_216, 262_144)
+    assert eight.state_tensors((4096,), 2) == (4096, 64, 4096, 64)
+    assert eight.state_tensors((4095,), 2) == (16_380, 16_380)  # below 4096 elements: fp32
+
+
+def test_eight_bit_adam_against_bitsandbytes() -> None:
+    bitsandbytes = pytest.importorskip("bitsandbytes")
+    parameters = [torch.nn.Parameter(torch.zeros(shape, dtype=torch.bfloat16)) for shape in ((64, 128), (128,))]
+    chosen = bitsandbytes.optim.AdamW8bit(parameters)
+    for group_index, group in enumerate(chosen.param_groups):
+        for index, parameter in enumerate(group["params"]):
+            parameter.grad = torch.zeros_like(parameter)
+            chosen.init_state(group, parameter, group_index, index)
+    from planner.training.optimizers import optimizer
+
+    ours = sum(sum(optimizer("adamw_bnb_8bit").state_tensors(tuple(p.shape), 2)) for p in parameters)
+    assert ours == state_bytes(chosen)
+
+
+def test_sixteen_bytes_a_parameter() -> None:
+    """2 + 2 + 4 + 4 + 4 = 16: 8e9 parameters take 128 GB before an activation."""
+    found = planned_states("llama", method="full", master_weights="fp32")
+    total = found.trained_weight_bytes + found.gradient_bytes + found.master_bytes + found.optimizer_bytes
+    assert total == 16 * found.trained_numel
+
+
+def test_double_quantised_base() -> None:
+    """NF4 of [352, 128]: 22528 B of values, 704 absmax in 8 bit, 3 second-level scales, code books."""
+    found = planned_states("llama", method="qlora", bnb_4bit_use_double_quant=True, prepare_kbit=False)
+    plain = planned_states("llama", method="qlora", prepare_kbit=False)
+    assert found.frozen_bytes < plain.frozen_bytes + 3 * 7 * 1092
+    gate = math.ceil(352 * 128 / 2) + 704 + 3 * 4
+    assert gate == 23_244
