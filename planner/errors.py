@@ -7,7 +7,8 @@ PlannerError                 one line, exit status 2
 ├── UnknownGpu               no card, or more than one, has this name
 ├── UsageError               an option's value is wrong, or two contradict each other
 ├── SourceError              a file, folder or Hub repository cannot be read
-└── NotRecognised            a text holds nothing that the reader looks for
+├── NotRecognised            a text holds nothing that the reader looks for
+└── ProbeError               a measurement could not be made here: a library or a device is missing, or memory
 """
 
 from __future__ import annotations
@@ -68,3 +69,9 @@ class NotRecognised(PlannerError):
     """A text in which nothing was found of what the reader looks for."""
 
     code = "not_recognised"
+
+
+class ProbeError(PlannerError):
+    """A measurement that could not be made here: no such device, a library is missing, or too little free memory."""
+
+    code = "probe"

@@ -94,6 +94,8 @@ def recipe_of(row: Mapping[str, Any]) -> Recipe:
         lora_target_modules=(targets,) if isinstance(targets, str) else tuple(targets),
         lora_dropout=lora.get("dropout"),
         activation_offload=True if "activations" in str(row.get("offload")) else None,
+        # vramcalc's bench trains with config.use_cache off (bench.py); the others are not said to
+        use_cache=False if suite == "vramcalc" and row["method"] != "inference" else None,
         num_gpus=row["num_gpus"],
         sharding=sharding,
     )

@@ -10,7 +10,7 @@ from planner.model.kinds.attention import Attention
 from planner.training import ops
 from planner.training.blocks.block import Block, linear
 from planner.training.blocks.norms import norm
-from planner.training.tape import Value
+from planner.training.tape import Value, detached
 
 
 def attention(block: Block, kind: Attention, x: Value) -> Value:
@@ -38,6 +38,9 @@ def attention(block: Block, kind: Attention, x: Value) -> Value:
         key = norm(inner, kind.key_norm, key)
     if kind.rotary_dim:
         query, key = rotary(block, kind, query, key)
+    if block.kernels.caches:  # what is cached is a copy, and is used (transformers 5.24 DynamicLayer.update)
+        key, value = ops.copy(tape, key), ops.copy(tape, value)
+        block.cached += [detached(key), detached(value)]
     groups = groups_of(kind)
     if block.kernels.attention == "eager":
         out = _eager(block, kind, query, key, value, groups)

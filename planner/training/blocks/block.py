@@ -68,6 +68,7 @@ class Kernels:
             mask to the type of the queries and keeps it.
         expand_keys: keys and values are repeated to all heads before the kernel.
         joined_projections: queries, keys and values are views of one matrix product, whatever the checkpoint has.
+        caches: keys and values go through a cache object, which copies them.
         own_modules: the framework writes its own blocks, so that the habits of transformers' code do not apply.
         reentrant: checkpoints are reentrant, and hold the layer's output while its backward runs.
     """
@@ -82,6 +83,7 @@ class Kernels:
     hidden_dropout: float = 0.0
     reentrant: bool = False
     joined_projections: bool = False
+    caches: bool = False
     fused_activation: bool = False
     own_modules: bool = False
 
@@ -96,6 +98,7 @@ class Block:
         hidden_size: of the residual stream.
         model_type: decides how norms and parts are arranged where their names do not.
         sequence_ways: ranks that the residual stream's tokens are divided over (sequence parallelism).
+        cached: what a cache object holds as long as the model's outputs live.
     """
 
     tape: Tape
@@ -108,6 +111,7 @@ class Block:
     sequence_ways: int = 1
     mask_width: int = 0
     position_width: int = 2
+    cached: list[Value] = field(default_factory=list)
     _parameters: dict[str, Value] = field(default_factory=dict)
 
     @property

@@ -1,0 +1,71 @@
+"""The raw config behind MODEL, and models of less depth made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from planner.errors import ProbeError
+from planner.model.depth import Depths, check_cut, cut_config, depths_for
+from planner.model.load import bundled_names, load_model, model_from_config
+from planner.model.model import Model
+from planner.model.sources.json_file import read_json_object
+
+_OWN_KEYS: Final = ("_source", "_hf_quant_config")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A model to measure: planned whole, and its raw config to build from."""
+
+    model: Model
+    values: Mapping[str, object]
+
+    def at_depth(self, layers: int) -> tuple[Model, dict[str, object]]:
+        """The model and the config cut to this many layers.
+
+        Raises:
+            ConfigError: the config's depth cannot be cut there.
+        """
+        total = len(self.model.spec.layers)
+        if layers == total:
+            return self.model, dict(self.values)
+        values = cut_config(self.values, layers, total=total)
+        cut = model_from_config(values, name=self.model.id, origin=self.model.origin)
+        check_cut(self.model, cut)
+        return cut, values
+
+    def depths(self, wanted: int | None) -> Depths:
+        """The depths to run at; the whole model when none is asked for."""
+        layers = self.model.spec.layers
+        return depths_for(layers, len(layers) if wanted is None else wanted)
+
+
+def read_subject(source: str) -> Subject:
+    """The model of a bundled name, a folder, a config.json or a Hub id, with its config.
+
+    Raises:
+        SourceError, ConfigError, UnsupportedArchitecture: as `load_model`.
+        ProbeError: MODEL is a file of weights; the probe builds from a config.
+    """
+    model = load_model(source)
+    values = _values(source, model)
+    return Subject(model=model, values={key: value for key, value in values.items() if key not in _OWN_KEYS})
+
+
+def _values(source: str, model: Model) -> Mapping[str, object]:
+    path = Path(source).expanduser()
+    if path.is_dir():
+        path = path / "config.json"
+    if path.is_file() and path.suffix == ".json" and not path.name.endswith(".index.json"):
+        return read_json_object(path)
+    if model.id in bundled_names():
+        return read_json_object(bundled_names()[model.id])
+    if path.exists():
+        raise ProbeError("MODEL must be a name, a folder or a config.json here: the probe builds the model from its config",
+                         field="model")  # fmt: skip
+    from planner.model.sources.hub import fetch_config
+
+    return fetch_config(source)
