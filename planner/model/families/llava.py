@@ -36,8 +36,8 @@ def build(raw: RawConfig) -> ModelSpec:
     """
     model_type = raw.text("model_type", default="llava")
     merging = model_type == "mistral3"
-    # vLLM reads Mistral's own repositories in their own format, whose tower every GPU holds whole; a quantised export is
-    # in the Hugging Face format, whose tower is cut (logs of both under tensor parallel 2: docs/method.md)
+    # vLLM reads Mistral's own repositories in their own format, whose tower every GPU holds whole; a quantised export
+    # is in the Hugging Face format, whose tower is cut (logs of both under tensor parallel 2: docs/method.md)
     original = merging and not raw.has("quantization_config")
     text = text_spec(raw, text_type="mistral" if merging else "llama", tie_default=merging)
     vision = read_vision_section(raw)
