@@ -89,14 +89,16 @@ def train(
         bool,
         typer.Option(
             "--bnb-4bit-use-double-quant/--no-bnb-4bit-use-double-quant",
-            help="Scales quantised too.", rich_help_panel=PRECISION,
+            help="Scales quantised too.",
+            rich_help_panel=PRECISION,
         ),
     ] = False,
     prepare_kbit: Annotated[
         bool | None,
         typer.Option(
             "--prepare-kbit/--no-prepare-kbit",
-            help="PEFT's prepare_model_for_kbit_training (norms and embeddings in fp32).", rich_help_panel=PRECISION,
+            help="PEFT's prepare_model_for_kbit_training (norms and embeddings in fp32).",
+            rich_help_panel=PRECISION,
         ),
     ] = None,
     per_device_train_batch_size: Annotated[
@@ -112,7 +114,8 @@ def train(
     gradient_checkpointing: Annotated[
         bool | None,
         typer.Option(
-            "--gradient-checkpointing/--no-gradient-checkpointing", help="Run layers again in backward.",
+            "--gradient-checkpointing/--no-gradient-checkpointing",
+            help="Run layers again in backward.",
             rich_help_panel=BATCH,
         ),
     ] = None,
@@ -122,7 +125,8 @@ def train(
     activation_offload: Annotated[
         bool | None,
         typer.Option(
-            "--activation-offload/--no-activation-offload", help="Checkpointed inputs in host memory.",
+            "--activation-offload/--no-activation-offload",
+            help="Checkpointed inputs in host memory.",
             rich_help_panel=BATCH,
         ),
     ] = None,

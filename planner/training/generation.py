@@ -73,5 +73,3 @@ def cache_bytes(model: Model, *, dtype: str, batch_size: int, length: int) -> in
     """The cache of `batch_size` sequences of `length` tokens."""
     caches = layer_caches(model.spec.layers, cache_format("auto", dtype), state_dtype=dtype)
     return batch_size * sum(entry.sequence_bytes(length) for entry in caches)
-
-

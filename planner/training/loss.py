@@ -115,9 +115,7 @@ def cross_entropy(tape: Tape, logits: Value) -> Value:
 def _written_over(tape: Tape, logits: Value) -> Value:
     """Cross entropy whose gradient takes the logits' place."""
     saved = detached(logits)
-    return tape.record(
-        tape.new(1, FP32), (logits,), lambda grad: (Value(saved.numel, saved.width, saved.storage),)
-    )
+    return tape.record(tape.new(1, FP32), (logits,), lambda grad: (Value(saved.numel, saved.width, saved.storage),))
 
 
 def _fused_linear(block: Block, head: Head, hidden: Value) -> Value:

@@ -240,8 +240,6 @@ def attention_kernel(
     return tape.record(out, (query, key, value), backward)
 
 
-
-
 def gather_rows(tape: Tape, x: Value, numel: int, index: Value) -> Value:
     """`x[index]`: keeps the index; backward adds into zeros of the whole."""
     out, saved, whole = tape.new(numel, x.width), detached(index), shape(x)

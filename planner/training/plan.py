@@ -14,9 +14,10 @@ from planner.training.allocator import Ratio, reserved_ratio
 from planner.training.components import components
 from planner.training.objectives import Extra, extra_models
 from planner.training.recipe import Recipe, kernels, resolve
+from planner.training.segments import gradients_wait
 from planner.training.sharding import Sharded, shard
 from planner.training.states import States, states
-from planner.training.step import StepMemory, gradients_wait, step_memory
+from planner.training.step import StepMemory, step_memory
 from planner.training.trainable import Inventory, inventory
 from planner.units import MIB
 
@@ -196,7 +197,7 @@ def _phases(
     found = [PhasePeak(name="loading", allocated_bytes=held.loading)]
     for phase in step.phases:
         size = during + phase.activation_bytes + extra.activation_bytes(recipe, phase.name)
-        if "backward" in phase.name:
+        if phase.name == "backward of the layers":
             size += held.unit_gradients
         found.append(PhasePeak(name=phase.name, allocated_bytes=size))
     if recipe.method != "inference" and not recipe.optimizer_in_backward:

@@ -158,4 +158,3 @@ def without_graph(new_tape: Callable[[], Tape], forward: Forward, *, numel: int,
     peak, left = tape.peak - start, tape.live - start
     del out, kept, x
     return peak, left
-

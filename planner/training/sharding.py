@@ -5,7 +5,7 @@ N ranks, bytes of weights w, gradients g, optimizer states and master copies o:
 ddp            w + g + o, and the reducer's buckets (a second g unless gradients are views of them)
 zero1          w + g + o/N
 zero2          w + g/N + o/N, and a reduce bucket
-zero3          (w + g + o)/N, gathered parameters and buckets
+zero3          (w + g + o)/N, two gathered units and buckets (DeepSpeed may keep up to stage3_max_live_parameters)
 fsdp, fsdp2    (w + g + o)/N, two gathered units (one in use, one prefetched), the gradient of one or two units, and the
                root unit (embedding, head) from its forward to its backward; hsdp: N is the shard group
 
@@ -22,7 +22,6 @@ from planner.training.states import States
 from planner.training.trainable import Inventory, TrainTensor
 
 _FULLY = frozenset({"zero3", "fsdp", "fsdp2", "hsdp"})
-_LIVE_PARAMETERS = 1_000_000_000  # elements; deepspeed stage3_max_live_parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +79,10 @@ def shard(states: States, found: Inventory, recipe: Recipe, *, hidden_size: int)
         buckets = gradients
     if kind in ("zero1", "zero2", "zero3"):
         optimizer, temporary = -(-optimizer // ranks), -(-temporary // ranks)
-        buckets = 2 * hidden_size * hidden_size
+        buckets = min(2 * hidden_size * hidden_size, gradients)
     if kind in ("zero2", "zero3"):
+        # a unit's gradients before they are reduced; never more than dividing them saves
+        unit_gradients = min(_unit_gradients(found, recipe, root=False), gradients - -(-gradients // ranks))
         gradients = -(-gradients // ranks)
     if kind in ("fsdp", "fsdp2", "hsdp"):
         optimizer, gradients, temporary = (-(-size // ranks) for size in (optimizer, gradients, temporary))
@@ -89,14 +90,14 @@ def shard(states: States, found: Inventory, recipe: Recipe, *, hidden_size: int)
         units = _units(found, recipe)
         root = _root(found, recipe)
         loading = -(-weights // ranks) + max(units)
-        whole = weights if kernels(recipe).get("keeps_whole_weights") else 0
-        weights = -(-weights // ranks) + whole
-        live = max(units) * (1 if kind == "fsdp" else 2)
+        whole = weights if kernels(recipe).get("keeps_whole_weights") and kind != "zero3" else 0
+        share = -(-weights // ranks)
+        gathered = max(units) * (1 if kind == "fsdp" else 2) + root
         if kind == "zero3":
-            live = max(live, min(sum(units), 2 * _LIVE_PARAMETERS))
-        gathered = live + root
-        trained = _unit_gradients(found, recipe)
-        unit_gradients = trained if kind != "zero3" else trained + buckets
+            gathered = min(gathered, weights - share)  # all gathered is what the stage before holds
+        else:
+            unit_gradients = _unit_gradients(found, recipe)
+        weights = share + whole
     if recipe.offload_optimizer:
         host += optimizer
         optimizer = temporary = 0
@@ -150,10 +151,8 @@ def _root(found: Inventory, recipe: Recipe) -> int:
     return sum(_bytes_gathered(t, recipe) for t in (*found.embeddings, *found.head))
 
 
-def _unit_gradients(found: Inventory, recipe: Recipe) -> int:
-    """Gradients of the largest unit before they are reduced and scattered."""
+def _unit_gradients(found: Inventory, recipe: Recipe, *, root: bool = True) -> int:
+    """Gradients of the largest unit (a layer, or with `root` the embedding and head) before they are reduced."""
     layers = [sum(_bytes_gathered(t, recipe) for t in group.tensors if t.trainable) for group in found.layers]
-    root = sum(_bytes_gathered(t, recipe) for t in (*found.embeddings, *found.head) if t.trainable)
-    return max([root, *layers])
-
-
+    outer = sum(_bytes_gathered(t, recipe) for t in (*found.embeddings, *found.head) if t.trainable)
+    return max([outer if root else 0, *layers])

@@ -1,0 +1,214 @@
+"""The segments of a model on the tape: its layers, its head, and what all of them share, under one recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from planner.model.model import Model
+from planner.model.spec import ModelSpec
+from planner.model.tensor import Norm, Role
+from planner.training import ops
+from planner.training.allocator import segment_share
+from planner.training.blocks.block import Block, Kernels, Weight
+from planner.training.blocks.layer import local_layer, run_layer
+from planner.training.habits import has_habit
+from planner.training.loss import Head, run_head
+from planner.training.profiles import Profile, checkpointed, profile, without_graph
+from planner.training.recipe import AUTOCASTS, Recipe, kernels
+from planner.training.tape import Tape, Value
+from planner.training.trainable import Inventory, LayerGroup, TrainTensor
+
+
+class Segments:
+    """Makes tapes and profiles for one model, recipe and pipeline stage."""
+
+    def __init__(self, model: Model, found: Inventory, recipe: Recipe, *, exact_sizes: bool) -> None:
+        self.model, self.found, self.recipe, self.exact = model, found, recipe, exact_sizes
+        self.spec = model.spec
+        self.own = kernels(recipe)
+        self.autocast = AUTOCASTS[recipe.autocast or "none"]
+        self.width = self._stream_width()
+        self.seq = -(-recipe.max_seq_length // recipe.context_parallel_size)
+        self.batch = recipe.sequences
+        self.tokens = self.seq * self.batch
+        self.kernels = self._kernels()
+        self.trains_below_head = False
+
+    def tape(self) -> Tape:
+        """A fresh tape that rounds as the allocator does."""
+        rounding: Callable[[int], int] = (lambda size: size) if self.exact else segment_share
+        return Tape(rounding=rounding, autocast=self.autocast, cuda=not self.exact)
+
+    def _stream_width(self) -> int:
+        """Bytes of an element of the embedding's output."""
+        tensors = (*self.found.embeddings, *self.found.head, *self.found.layers[0].tensors)
+        return next((t.width for t in tensors if t.tensor.role in (Role.EMBEDDING, Role.NORM)), 2)
+
+    def _kernels(self) -> Kernels:
+        recipe, own = self.recipe, self.own
+        attention = recipe.attn_implementation or "sdpa"
+        return Kernels(
+            attention=attention,
+            masked=bool(recipe.padding),
+            norm=str(own.get("norm", "hf")),
+            mlp=str(own.get("mlp", "hf")),
+            rope=str(own.get("rope", "hf")),
+            expand_keys=bool(own.get("expand_keys", False)),
+            reentrant=bool(own.get("reentrant", False)),
+            own_modules=bool(own.get("own_modules", False)),
+            caches=bool(recipe.use_cache) and recipe.method != "inference" and not recipe.gradient_checkpointing,
+            joined_projections=bool(own.get("joined_projections", False)),
+        )
+
+    def block(self, tape: Tape, tensors: tuple[TrainTensor, ...]) -> Block:
+        """What a layer with these tensors runs with."""
+        weights = {t.tensor.name: _weight(t) for t in tensors}
+        return Block(
+            tape=tape, batch=self.batch, seq=self.seq, hidden_size=self.spec.hidden_size, weights=weights,
+            kernels=self.kernels, mask_width=self.width if self.kernels.attention == "eager" else 0,
+            position_width=self.width, model_type=self.spec.model_type,
+            sequence_ways=self.recipe.tensor_parallel_size if self.recipe.sequence_parallel else 1,
+        )  # fmt: skip
+
+    @property
+    def stream_numel(self) -> int:
+        """Elements of the residual stream that one rank holds."""
+        ways = self.recipe.tensor_parallel_size if self.recipe.sequence_parallel else 1
+        return self.tokens // ways * self.spec.hidden_size
+
+    def layer_profiles(self, below: bool) -> list[Profile]:
+        """Every segment's profile, bottom first: a layer, or the layers under one checkpoint."""
+        checkpoints, every = bool(self.recipe.gradient_checkpointing), self.recipe.checkpoint_every
+        by_index: dict[int, LayerGroup] = {}
+        for group in self.found.layers:
+            by_index.update(dict.fromkeys(group.indices, group))
+        indices = sorted(by_index)
+        memo: dict[tuple[int, bool], Profile] = {}
+        plain: dict[int, tuple[int, int]] = {}
+        inside: list[Profile] = []
+        forwards: list[tuple[int, int]] = []
+        for index in indices:
+            group = by_index[index]
+            first_of_segment = checkpoints and len(inside) % every == 0
+            key = (id(group), below or (first_of_segment and self.recipe.adapters))
+            if key not in memo:
+                memo[key] = self.layer_profile(group, below=key[1], keep_input=checkpoints)
+            inside.append(memo[key])
+            if checkpoints and id(group) not in plain:
+                plain[id(group)] = without_graph(self.tape, self.forward_of(group), numel=self.stream_numel,
+                                                 width=self.width)  # fmt: skip
+            if checkpoints:
+                forwards.append(plain[id(group)])
+            below = below or any(t.trainable or t.adapter for t in group.tensors)
+        self.trains_below_head = below
+        if not checkpoints:
+            return inside
+        size = self.tape().rounding(self.stream_numel * self.width)
+        return [
+            checkpointed(inside[at : at + every], forwards[at : at + every], stream_bytes=size,
+                         reentrant=self.kernels.reentrant)
+            for at in range(0, len(inside), every)
+        ]  # fmt: skip
+
+    def forward_of(self, group: LayerGroup) -> Callable[[Tape, Value], tuple[Value, list[Value]]]:
+        """The forward of a layer of this group: the new stream, and what the program keeps."""
+        layer = local_layer(group.layer, self.recipe.tensor_parallel_size)
+
+        def forward(tape: Tape, x: Value) -> tuple[Value, list[Value]]:
+            block = self.block(tape, group.tensors)
+            return run_layer(block, layer, x), block.cached
+
+        return forward
+
+    def layer_profile(self, group: LayerGroup, *, below: bool, keep_input: bool) -> Profile:
+        """The profile of a layer; `below`: something under it is trained."""
+        return profile(
+            self.tape, self.forward_of(group), numel=self.stream_numel, width=self.width, needs_grad=below,
+            keep_input=keep_input, keep_gradients=self.keep_gradients,
+        )  # fmt: skip
+
+    @property
+    def keep_gradients(self) -> bool:
+        """Parameters keep the gradients that this micro-batch makes."""
+        shared = self.recipe.sharding in ("zero2", "zero3", "fsdp", "fsdp2", "hsdp")
+        return not (self.recipe.optimizer_in_backward or gradients_wait(self.recipe) or shared)
+
+    def head_profile(self, below: bool) -> Profile:
+        """The final norm, the output matrix and the loss."""
+        tensors = self.found.head
+        output = next((t for t in tensors if t.tensor.role is Role.LM_HEAD), None)
+        if output is None:
+            tied = (*self.found.embeddings, *self.found.head)
+            output = next(t for t in tied if t.tensor.role is Role.EMBEDDING)
+        weight = replace(_weight(output), adapter=None)
+        recipe, own = self.recipe, self.own
+        head = Head(
+            norm=final_norm(self.spec), output=weight, loss=recipe.loss or "hf",
+            chunking=str(own.get("chunking", "trl")), upcast=str(own.get("upcast", "loss")),
+            shifted_copy=bool(own.get("shifted_copy", False)), keep_outputs=bool(recipe.keep_outputs),
+            in_place_converts=bool(own.get("in_place_converts", True)), compiled=bool(own.get("compiled", False)),
+            kept_tokens=(recipe.logits_to_keep or 0) * self.batch,
+            softcap=has_habit(self.spec.model_type, "softcapped_logits"),
+            scaled=has_habit(self.spec.model_type, "scaled_logits"),
+        )  # fmt: skip
+
+        def forward(tape: Tape, x: Value) -> tuple[Value, list[Value]]:
+            block = self.block(tape, tuple(t for t in tensors if t is not output))
+            block.weights = {**block.weights, "lm_head.weight": weight}
+            ways = block.sequence_ways
+            return run_head(block, head, ops.collect(tape, x, ways))
+
+        return profile(
+            self.tape, forward, numel=self.stream_numel, width=self.width, needs_grad=below,
+            keep_gradients=self.keep_gradients,
+        )  # fmt: skip
+
+    def embedding_bytes(self, stream: int) -> int:
+        """The embedding's output, where checkpointing made it a leaf and the layers start from something else."""
+        recipe, spec = self.recipe, self.spec
+        moved = any(t.tensor.role is Role.POSITION for t in self.found.embeddings)
+        moved = moved or has_habit(spec.model_type, "scaled_embedding")
+        return stream if moved and recipe.adapters and recipe.gradient_checkpointing else 0
+
+    def shared_bytes(self) -> int:
+        """Rotary tables, token ids, labels and the mask, which all layers share."""
+        tape = self.tape()
+        size = 3 * tape.rounding(self.tokens * 8)
+        rotary = max((getattr(m, "rotary_dim", 0) for layer in self.spec.layers for m in layer.mixers), default=0)
+        size += 2 * tape.rounding(self.seq * rotary * self.width)
+        if self.kernels.attention == "eager":
+            size += tape.rounding(self.batch * self.seq * self.seq * self.width)
+        return size
+
+
+def gradients_wait(recipe: Recipe) -> bool:
+    """The gradients of an earlier micro-batch or step are alive while this one runs."""
+    # 16-bit weights under autocast are what a Trainer makes, and Trainers set gradients to None.
+    trainer = recipe.autocast != "none" and recipe.dtype != "float32"
+    kept = bool(kernels(recipe).get("gradients_kept", False)) and not trainer
+    return recipe.method != "inference" and (recipe.gradient_accumulation_steps > 1 or kept)
+
+
+def final_norm(spec: ModelSpec) -> Norm | None:
+    """The norm before the output matrix, read off the head's tensors."""
+    named = [t for t in spec.head if t.role is Role.NORM and t.name.endswith(".weight")]
+    if not named:
+        return None
+    like = next((n for layer in spec.layers for n in layer.norms), None)
+    kind = like.kind if like else "rms"
+    name = named[-1].name.removesuffix(".weight")
+    return Norm(name, named[-1].shape[0], kind, bias=any(t.name == f"{name}.bias" for t in spec.head))
+
+
+def _weight(found: TrainTensor) -> Weight:
+    shape = found.shape
+    out_features, in_features = (shape[0], shape[1]) if len(shape) > 1 else (shape[0], 1)
+    if len(shape) == 2 and found.tensor.input_dim == 0:
+        out_features, in_features = in_features, out_features
+    if len(shape) > 2:
+        out_features, in_features = found.numel // shape[-1], shape[-1]
+    return Weight(
+        out_features=out_features, in_features=in_features, width=found.width,
+        trainable=found.trainable or found.saved_copy, storage=found.storage, adapter=found.adapter,
+    )  # fmt: skip

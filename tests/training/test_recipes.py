@@ -1,0 +1,100 @@
+"""Impossible recipes are refused by naming the option; possible but doubtful ones are noted."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.errors import UsageError
+from planner.hardware.gpus import find_gpu
+from planner.model.load import load_model
+from planner.training.largest import largest_that_fits
+from planner.training.plan import TrainingPlan, plan_training
+from planner.training.recipe import Recipe, frameworks, resolve
+from planner.units import GIB
+
+_MODEL = load_model("Qwen/Qwen2.5-0.5B")
+_GPU = find_gpu("4090")
+
+
+def plan(**options: object) -> TrainingPlan:
+    return plan_training(_MODEL, Recipe(**options), _GPU)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"framework": "megatron", "method": "full", "optim": "adamw_bnb_8bit"}, "optim"),
+        ({"lora_target_modules": ("nothing_proj",)}, "lora_target_modules"),
+        ({"lora_target_modules": ("(",)}, "lora_target_modules"),
+        ({"modules_to_save": ("nowhere",)}, "modules_to_save"),
+        ({"sharding": "zero3"}, "sharding"),
+        ({"method": "full", "base_quantization": "nf4"}, "base_quantization"),
+        ({"method": "qlora", "base_quantization": "none"}, "base_quantization"),
+        ({"method": "loar"}, "method"),
+        ({"optim": "adamw_torhc"}, "optim"),
+        ({"loss": "magic"}, "loss"),
+        ({"per_device_train_batch_size": 0}, "per_device_train_batch_size"),
+        ({"max_seq_length": -1}, "max_seq_length"),
+        ({"lora_rank": 0}, "lora_rank"),
+        ({"lora_dropout": 1.0}, "lora_dropout"),
+        ({"num_gpus": 3, "tensor_parallel_size": 2}, "num_gpus"),
+        ({"method": "freeze", "freeze_layers": 999}, "freeze_layers"),
+        ({"transformers_version": "new"}, "transformers_version"),
+        ({"generation_share": 1.5}, "generation_share"),
+    ],
+)
+def test_refused(options: dict[str, object], field: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        plan(**options)
+    assert caught.value.field == field
+    assert "\n" not in str(caught.value)
+
+
+def test_a_sequence_beyond_the_positions_is_noted() -> None:
+    found = plan(max_seq_length=40_000, gradient_checkpointing=True)
+    assert any("longer than the model's 32,768 positions" in note for note in found.notes)
+
+
+def test_a_misspelt_option_names_its_neighbour() -> None:
+    with pytest.raises(UsageError, match="did you mean adamw_torch"):
+        plan(optim="adamw_torhc")
+
+
+@pytest.mark.parametrize("framework", frameworks())
+def test_every_framework_plans_with_its_defaults(framework: str) -> None:
+    found = plan(framework=framework, gradient_checkpointing=True)
+    assert found.allocated_bytes > 0
+    assert resolve(Recipe(framework=framework)).optim is not None
+
+
+@pytest.mark.parametrize("objective", ["sft", "dpo", "kto", "orpo", "reward", "ppo", "grpo"])
+def test_objectives(objective: str) -> None:
+    """A full DPO keeps a second model: 494,032,768 parameters x 2 B more than ORPO, which needs none."""
+    assert plan(method="full", objective=objective).allocated_bytes > 0
+    if objective == "dpo":
+        with_reference = plan(method="full", objective="dpo").allocated_bytes
+        without = plan(method="full", objective="orpo").allocated_bytes
+        assert with_reference - without == 494_032_768 * 2
+
+
+def test_what_is_reported_as_largest_fits_and_a_little_more_does_not() -> None:
+    recipe = Recipe(method="lora", gradient_checkpointing=True, max_seq_length=1024)
+    largest = largest_that_fits(_MODEL, recipe, _GPU, gpu_memory_bytes=8 * GIB)
+    assert largest.per_device_train_batch_size is not None
+
+    def verdict(batch: int) -> str:
+        changed = Recipe(
+            method="lora", gradient_checkpointing=True, max_seq_length=1024, per_device_train_batch_size=batch
+        )
+        return plan_training(_MODEL, changed, _GPU, gpu_memory_bytes=8 * GIB).verdict
+
+    assert verdict(largest.per_device_train_batch_size) != "does_not_fit"
+    assert verdict(largest.per_device_train_batch_size + 1) == "does_not_fit"
+    assert largest.num_gpus == 1
+
+
+def test_pure_bf16_step_is_ten_bytes_a_parameter() -> None:
+    """Weights, gradients, two states and foreach's temporary, 2 B each: 494,032,768 x 10 B at the optimizer's step."""
+    found = plan(method="full", framework="llamafactory", max_seq_length=64)
+    step = next(phase for phase in found.phases if phase.name == "optimizer step")
+    assert step.allocated_bytes == pytest.approx(494_032_768 * 10, rel=0.005)

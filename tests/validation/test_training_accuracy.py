@@ -1,0 +1,57 @@
+"""The plan against published peaks: the record to beat, as a test."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+
+from planner.validation.training import Score, cases, score, summary
+
+
+@pytest.fixture(scope="module")
+def scores() -> list[Score]:
+    return score()
+
+
+def errors(scores: list[Score], prefix: str = "", *, many: bool = False, method: str = "") -> list[float]:
+    return [
+        one.error
+        for one in scores
+        if one.error is not None
+        and one.id.startswith(prefix)
+        and (one.num_gpus > 1) == many
+        and one.method != "inference"
+        and method in one.method
+    ]
+
+
+def test_every_case_is_planned(scores: list[Score]) -> None:
+    assert [one.id for one in scores if one.refusal] == []
+    assert len(scores) > 190
+
+
+def test_one_gpu(scores: list[Score]) -> None:
+    found = [abs(error) for error in errors(scores)]
+    assert statistics.mean(found) <= 0.04
+    assert sum(error <= 0.08 for error in found) >= 0.9 * len(found)
+
+
+def test_vramcalc_rows(scores: list[Score]) -> None:
+    found = [abs(error) for error in errors(scores, "vramcalc")]
+    assert len(found) == 13
+    assert max(found) <= 0.03
+    assert statistics.mean(found) <= 0.012
+
+
+def test_plain_loop_on_a_t4(scores: list[Score]) -> None:
+    assert statistics.mean(map(abs, errors(scores, "fitcheck"))) <= 0.015
+
+
+def test_fsdp(scores: list[Score]) -> None:
+    assert statistics.mean(map(abs, errors(scores, many=True))) <= 0.08
+
+
+def test_summary_and_cases() -> None:
+    assert {row["quality"] for row in cases()} == {"A", "B", "C"}
+    assert summary([]) == []
