@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from planner.oom.result import Action, Message, Verdict
@@ -25,6 +24,8 @@ _NO_SEGMENTS = ("pytorch-mps", "pytorch-xpu")
 @cache
 def catalogue() -> Mapping[str, Any]:
     """The texts: actions, cautions, and which belong to which class and phase."""
+    from importlib.resources import files  # a tenth of a second that a mere import need not take
+
     data: dict[str, Any] = json.loads(files("planner.oom").joinpath("advice.json").read_text(encoding="utf-8"))
     return data
 
@@ -66,7 +67,9 @@ def cautions(message: Message, verdict: Verdict) -> tuple[str, ...]:
         names.append("expandable")
     if message.program in ("memory summary", "memory snapshot"):
         names.append("after_exception")
-    allowed = (n for n in names if n != "linear" or "fitting_max_model_len" in verdict.derived)
+    estimated = "fitting_max_model_len" in verdict.derived and message.kind.startswith("vllm_kv_bytes")
+    linear = estimated and "estimated_max_len" not in message.figures
+    allowed = (n for n in names if n != "linear" or linear)
     return tuple(book["cautions"][name] for name in dict.fromkeys(_caution_fits(message, allowed)))
 
 

@@ -6,6 +6,7 @@ import re
 
 _BEFORE_CHARS = 5_000
 _AFTER_CHARS = 3_000
+_ITSELF_CHARS = 40
 
 _TIME = re.compile(
     r"\b(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d|(?:INFO|WARNING|ERROR|DEBUG|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d|"
@@ -43,8 +44,8 @@ def context_of(raw: str, at: int) -> dict[str, str]:
 
     The phase is taken from the lines before the message, where a traceback stands, and from the last that names one.
     """
-    before = raw[max(0, at - _BEFORE_CHARS) : at + 400]
-    around = before + raw[at + 400 : at + _AFTER_CHARS]
+    before = raw[max(0, at - _BEFORE_CHARS) : at + _ITSELF_CHARS]
+    around = before + raw[at + _ITSELF_CHARS : at + _AFTER_CHARS]
     found: dict[str, str] = {}
     for name, pattern in _ENGINES:
         if pattern.search(around):
@@ -55,7 +56,7 @@ def context_of(raw: str, at: int) -> dict[str, str]:
         found["phase"] = max(phases)[1]
     times = [m.group(1) for m in _TIME.finditer(before)]
     if times:
-        found["time"] = times[-1]
+        found["time"] = times[-1].split(" ", 1)[1] if times[-1][0].isalpha() and times[-1][1].isalpha() else times[-1]
     settings = _ALLOC_CONF.search(around)
     if settings:
         found["alloc_conf"] = settings.group(1)

@@ -108,4 +108,19 @@ def read_passages(passages: Iterable[Passage], source: str) -> tuple[list[Messag
                 counts[key] = 1
             else:
                 uncounted += 1
-    return [replace(message, repeated=counts[key]) for key, message in found.items()], uncounted
+    return _pools_merged([replace(m, repeated=counts[key]) for key, m in found.items()]), uncounted
+
+
+def _pools_merged(messages: list[Message]) -> list[Message]:
+    """The messages with a pool's own line joined to the error that follows it, when both are of the same request."""
+    errors = {m.bytes_of("tried_bytes"): m for m in messages if m.kind == "tf_tensor" or m.kind.startswith("jax_")}
+    merged: dict[int, Message] = {}
+    kept = []
+    for message in messages:
+        tried = message.bytes_of("tried_bytes")
+        error = errors.get(tried) if message.kind in ("bfc", "bfc_exact") and tried is not None else None
+        if error is None:
+            kept.append(message)
+        else:
+            merged[id(error)] = replace(error, figures={**message.figures, **error.figures})
+    return [merged.get(id(message), message) for message in kept]

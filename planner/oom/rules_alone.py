@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from planner.oom.result import FailureClass, Verdict
 from planner.oom.rules_limits import impossible_size
+from planner.oom.tensors import shape_sentence
 from planner.oom.thresholds import HUGE_ALONE_BYTES, LARGE_ALONE_BYTES
 from planner.units import format_size
 
@@ -37,12 +38,12 @@ def by_request_alone(
             second=second or "device_full",
             confidence="high" if tried >= 3 * HUGE_ALONE_BYTES else "medium",
             rule="no capacity printed; the request alone is a quarter of a 48 GiB card or more",
-            evidence=evidence,
+            evidence=(*evidence, shape_sentence(tried)),
             would_change=_CHANGE,
             advise=advise or ("shrink_tensor", "attention_kernel"),
         )
     large = tried >= LARGE_ALONE_BYTES
-    size = "large, though not for every card" if large else "small: what was held before it is the matter"
+    size = "large, though not for every card" if large else "no large one: what was held before it is the matter"
     return Verdict(
         failure="device_full",
         second=second or ("single_huge" if large else "other_process"),

@@ -66,9 +66,10 @@ def kv_bytes(message: Message) -> Verdict:
     if printed is not None:
         evidence.append(f"the engine's own estimate of the longest context: {printed} tokens")
         derived["fitting_max_model_len"] = printed // _BLOCK_TOKENS * _BLOCK_TOKENS
-    if "fitting_max_model_len" in derived:
+    elif "fitting_max_model_len" in derived:
         evidence.append(
-            f"a context of {derived['fitting_max_model_len']} fits (plain attention: length x available / needed)"
+            f"a context of {derived['fitting_max_model_len']} fits if the cache grows with the length: {length} x "
+            "available / needed, in blocks of 16"
         )
     return Verdict(
         failure="engine_budget",

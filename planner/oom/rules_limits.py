@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from planner.oom.reading import Reading, is_absurd
 from planner.oom.result import Confidence, FailureClass, Message, Verdict
+from planner.oom.tensors import shape_sentence
 from planner.oom.thresholds import (
     FREE_MARGIN_BYTES,
     FREE_MARGIN_PERCENT,
@@ -66,7 +67,7 @@ def larger_than_card(message: Message, r: Reading) -> Verdict | None:
     """The request exceeds the capacity."""
     if r.tried is None or r.total is None or r.tried < r.total:
         return None
-    evidence = [f"{format_size(r.tried)} asked of a card of {format_size(r.total)}"]
+    evidence = [f"{format_size(r.tried)} asked of a card of {format_size(r.total)}", shape_sentence(r.tried)]
     if r.reserved is not None and r.reserved > r.total:
         evidence.append("more is reserved than the card has: the driver already spills to system memory")
     return Verdict(
@@ -132,6 +133,7 @@ def _one_allocation(message: Message, r: Reading, evidence: list[str]) -> Verdic
     """A large request with room for it: drivers limit a single allocation."""
     if message.program == "pytorch-xpu":
         evidence.append("XPU drivers limit one allocation (4 GiB on some parts, less under WSL)")
+    evidence.append(shape_sentence(r.tried or 0))
     return Verdict(
         failure="single_huge",
         second="limit_not_capacity",

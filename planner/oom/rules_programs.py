@@ -58,6 +58,8 @@ def jax(message: Message) -> Verdict:
     """XLA's request; with BufferAssignment's table, the whole program's need."""
     tried, total = message.bytes_of("tried_bytes"), message.bytes_of("xla_total_bytes")
     temp, out = message.bytes_of("xla_temp_bytes"), message.bytes_of("xla_live_out_bytes")
+    if message.bytes_of("limit_bytes"):
+        return bfc(message)
     verdict = by_request_alone(tried, why="XLA prints no capacity", advise=("xla_temp", "jax_preallocate"))
     evidence = list(verdict.evidence)
     if total is not None:
@@ -79,9 +81,25 @@ def jax(message: Message) -> Verdict:
 
 
 def bfc(message: Message) -> Verdict:
-    """TensorFlow's and XLA's pool ran out; what the caller said decides whether it is a failure."""
-    return by_request_alone(
-        message.bytes_of("tried_bytes"), why="the BFC pool ran out", advise=("tf_growth", "smaller_batch")
+    """TensorFlow's and XLA's pool ran out; its own limit, where printed, stands for the capacity."""
+    tried, limit = message.bytes_of("tried_bytes"), message.bytes_of("limit_bytes")
+    verdict = by_request_alone(tried, why="the BFC pool ran out", advise=("tf_growth", "smaller_batch"))
+    if tried is None or not limit or verdict.failure == "bug":
+        return verdict
+    used = message.bytes_of("in_use_bytes") or 0
+    large = tried * HUGE_SHARE >= limit
+    huge = tried >= limit or (large and used * 100 < limit * FULL_PERCENT)
+    return Verdict(
+        failure="single_huge" if huge else "device_full",
+        second="device_full" if huge and tried < limit else "single_huge" if large and not huge else None,
+        confidence="high" if tried >= limit or used * 100 >= limit * FULL_PERCENT else "medium",
+        rule="the request is larger than the pool" if tried >= limit else "the request against the pool's limit",
+        evidence=(
+            f"{format_size(tried)} asked of a pool of {format_size(limit)}, {format_size(used)} of it in use "
+            f"({percent(used, limit)}%)",
+        ),
+        would_change=("a larger pool: the limit is what TensorFlow took of the card at start",),
+        advise=("shrink_tensor", "smaller_batch") if huge else ("smaller_batch", "tf_growth"),
     )
 
 
@@ -113,6 +131,8 @@ def tf_tensor(message: Message) -> Verdict:
             advise=("container_memory", "low_cpu_load"),
         )
     assumed = "assumed" in str(message.figures["dtype"].value) if "dtype" in message.figures else False
+    if message.bytes_of("limit_bytes"):
+        return bfc(message)
     why = "the size is shape x 4 bytes, since the old form names no type" if assumed else "the message has no capacity"
     second: FailureClass | None = None if place or allocator else "host_memory"
     return by_request_alone(

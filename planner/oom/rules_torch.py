@@ -20,6 +20,7 @@ from planner.oom.rules_limits import (
     memory_fraction,
     spilled,
 )
+from planner.oom.tensors import shape_sentence
 from planner.oom.thresholds import (
     ALLOCATED_PERCENT,
     FULL_PERCENT,
@@ -86,6 +87,7 @@ def _huge(message: Message, r: Reading) -> Verdict | None:
     evidence = [f"{format_size(r.tried)} is {percent(r.tried, r.total)}% of the card in one request"]
     if used is not None:
         evidence.append(f"the card was {percent(used, r.total)}% in use before it")
+    evidence.append(shape_sentence(r.tried))
     if second == "fragmentation_clue":
         evidence.append(slack_sentence(r))
     if r.total <= SMALL_CARD_BYTES:
@@ -232,6 +234,7 @@ def _second_to_full(r: Reading, held: int | None, evidence: list[str]) -> Failur
         return "other_process"
     if is_huge(r):
         evidence.append(f"the request is {percent(r.tried or 0, r.total or 0)}% of the card by itself")
+        evidence.append(shape_sentence(r.tried or 0))
         return "single_huge"
     if held is None:
         evidence.append("the text does not say how much of the card is this process's")

@@ -56,9 +56,18 @@ class LargeTensor:
         return prod(self.shape) * self.element_bytes
 
 
-def elements(size_bytes: int, element_bytes: int) -> int:
-    """How many elements of `element_bytes` a request of `size_bytes` holds at most."""
-    return size_bytes // element_bytes
+# What a sentence without a model assumes, and says that it does.
+_USUAL_HEADS = 32
+
+
+def shape_sentence(size_bytes: int) -> str:
+    """What a large request would be as logits or as attention scores, for any vocabulary and 32 heads."""
+    full, half = size_bytes // 4, size_bytes // 2
+    side = isqrt(half // _USUAL_HEADS)
+    return (
+        f"as logits in fp32 it is tokens x vocabulary = {full:,} elements; as attention scores in 16 bit heads x S x S "
+        f"= {half:,}, so S = {side:,} for {_USUAL_HEADS} heads of one sequence"
+    )
 
 
 def could_be(size_bytes: int, margin_bytes: int, model: ModelShape) -> tuple[LargeTensor, ...]:

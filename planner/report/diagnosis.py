@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from planner.oom.sizes import is_sane
 from planner.report.rows import Column, Format, render_rows
 from planner.units import format_exact, format_size
 
+_WIDTH = 118
 _MOST_SEGMENTS = 12
 _MOST_POOLS = 8
 _FIXED = (
@@ -58,12 +60,21 @@ def _csv(findings: Sequence[Finding]) -> str:
 
 def _lines(diagnosis: Diagnosis | None, buckets: Buckets | None, format: Format) -> Iterable[str]:
     findings = diagnosis.findings if diagnosis else ()
+    told: dict[object, int] = {}
+    warned: set[str] = set()
     for number, finding in enumerate(findings, 1):
         yield from _finding(finding, number, len(findings), format)
+        first = told.setdefault(finding.actions, number)
+        if first == number:
+            yield from _actions(finding, format)
+        else:
+            yield from _section("What to do", (f"as for {first}",), format)
+        yield from _section("Careful", (c for c in finding.cautions if c not in warned), format)
+        warned.update(finding.cautions)
         yield ""
     if diagnosis and diagnosis.notes:
         yield _heading("Notes", format)
-        yield from (f"- {note}" for note in diagnosis.notes)
+        yield from (_item(note, format) for note in diagnosis.notes)
         yield ""
     if buckets is not None:
         yield from _buckets(buckets, format)
@@ -80,7 +91,8 @@ def _finding(finding: Finding, number: int, of: int, format: Format) -> Iterable
     yield _where(finding)
     rows = [_figure_row(name, value) for name, value in finding.figures.items()]
     rows += [
-        {"figure": name, "value": str(value), "meaning": "by arithmetic"} for name, value in verdict.derived.items()
+        {"figure": name, "value": _value(name, value), "meaning": "follows from the others"}
+        for name, value in verdict.derived.items()
     ]
     if rows:
         yield ""
@@ -88,15 +100,17 @@ def _finding(finding: Finding, number: int, of: int, format: Format) -> Iterable
     yield from _snapshot(finding.tables, format)
     yield from _section("Why", (f"rule: {verdict.rule}", *verdict.evidence), format)
     yield from _section("What would change this", verdict.would_change, format)
+
+
+def _actions(finding: Finding, format: Format) -> Iterable[str]:
     if finding.actions:
         yield ""
         yield _heading("What to do, in order", format)
         for index, action in enumerate(finding.actions, 1):
-            yield f"{index}. {action.do}"
-            yield f"   ({action.why})"
+            yield _wrapped(f"{index}. {action.do}", format)
+            yield _wrapped(f"   ({action.why})", format)
             if action.command:
                 yield f"   to look: {_code(action.command, format)}"
-    yield from _section("Careful", finding.cautions, format)
 
 
 def _where(finding: Finding) -> str:
@@ -131,7 +145,20 @@ def _section(name: str, lines: Iterable[str], format: Format) -> Iterable[str]:
     if listed:
         yield ""
         yield _heading(name, format)
-        yield from (f"- {line}" for line in listed)
+        yield from (_item(line, format) for line in listed)
+
+
+def _item(text: str, format: Format) -> str:
+    return _wrapped(f"- {text}", format)
+
+
+def _wrapped(text: str, format: Format) -> str:
+    """A line of a list, folded for a terminal; Markdown folds by itself."""
+    if format is not Format.TABLE or len(text) <= _WIDTH:
+        return text
+    indent = " " * (2 if text.startswith("-") else 3)
+    folded = textwrap.wrap(text, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(folded)
 
 
 def _heading(name: str, format: Format) -> str:
@@ -216,13 +243,17 @@ def _buckets(buckets: Buckets, format: Format) -> Iterable[str]:
     yield _heading(f"Padded lengths: {len(buckets.tiers)} tiers, waste {met} {bound}", format)
     yield _tiers(buckets, format)
     yield ""
-    yield (
-        f"- {buckets.padded_tokens:,} padded tokens for {buckets.tokens:,}: {buckets.waste_percent:.1f}% waste; one "
-        f"length for all would waste {buckets.one_length_waste_percent:.1f}%"
+    yield _item(
+        f"{buckets.padded_tokens:,} padded tokens for {buckets.tokens:,}: {buckets.waste_percent:.1f}% waste; one "
+        f"length "
+        f"for all would waste {buckets.one_length_waste_percent:.1f}%",
+        format,
     )
-    yield (
-        f"- cost: {len(buckets.tiers)} shapes to capture, compile and keep blocks for; each batch is padded to its "
-        "longest sequence's tier, so sequences of one tier belong together"
+    yield _item(
+        f"cost: {len(buckets.tiers)} shapes to capture, compile and keep blocks for; each batch is padded to its "
+        f"longest "
+        "sequence's tier, so sequences of one tier belong together",
+        format,
     )
     if not buckets.meets_bound:
         yield f"- rounding up to multiples of {buckets.multiple} alone wastes that much: take a smaller multiple"

@@ -14,6 +14,7 @@ from planner.oom.formats import families
 from planner.oom.parse import messages_in
 from planner.oom.result import CLASS_SENTENCES
 from planner.oom.rules_engines import fitting_length
+from planner.oom.tensors import ModelShape, could_be, shape_sentence
 from tests.oom.accuracy import messages
 from tests.oom.test_rules import torch_message
 
@@ -132,6 +133,10 @@ def test_engine_numbers_are_inverted() -> None:
     assert finding.verdict.derived["fitting_max_model_len"] == 435_584
     assert any("--max-model-len 435584" in a.do for a in finding.actions)
     assert any("windows and recurrent layers do not" in c for c in finding.cautions)
+    printed = one(
+        finding.message.text + " GiB). Based on the available memory, the estimated maximum model length is 9999."
+    )
+    assert printed.verdict.derived["fitting_max_model_len"] == 9984, "the engine's own number, in blocks of 16"
     v0 = one(
         "The model's max seq len (32768) is larger than the maximum number of tokens that can be stored in KV "
         "cache (7344)."
@@ -151,3 +156,16 @@ def test_fitting_length_at_the_edges() -> None:
     assert fitting_length(1000, 0, 5) == 0
     assert fitting_length(1000, 10, -5) == 0
     assert fitting_length(4096, 4096, 4096) == 4096
+
+
+def test_shapes_that_a_request_could_have() -> None:
+    """30,688 tokens x 151,936 x 4 B = 18,650,447,872 B, printed as 17.37 GiB after rounding to 2 MiB."""
+    qwen = ModelShape(vocab_size=151_936, num_attention_heads=28)
+    found = could_be(round(17.37 * 2**30), 5_368_710, qwen)
+    logits = next(t for t in found if t.name == "logits in fp32")
+    assert abs(logits.shape[0] - 30_688) <= 10 and logits.shape[1] == 151_936
+    scores = next(t for t in found if t.name == "attention scores in 16 bit")
+    assert scores.shape == (28, 18_252, 18_252)
+    assert all(abs(t.size_bytes - 17.37 * 2**30) < 2**30 * 0.1 for t in found)
+    assert could_be(5, 0, qwen) == ()
+    assert "S = 17,072 for 32 heads" in shape_sentence(round(17.37 * 2**30))

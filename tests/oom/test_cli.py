@@ -149,3 +149,12 @@ def test_terminal_controls_of_a_log_are_not_passed_on(tmp_path: Path) -> None:
     for form in ("table", "json", "csv", "markdown"):
         text = run(str(path), "--format", form)
         assert not set(text) & {"\x1b", "\x07", "\x9b", "\u202e"}
+
+
+def test_the_same_advice_is_told_once(tmp_path: Path) -> None:
+    path = tmp_path / "ranks.log"
+    path.write_text("\n\n".join(MESSAGE.replace("GPU 3", f"GPU {n}") for n in range(8)))
+    text = run(str(path))
+    assert text.count("as for 1") == 7
+    assert text.count("frees no live tensor") == 1
+    assert len(json.loads(run(str(path), "--format", "json"))["findings"]) == 8

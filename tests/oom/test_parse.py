@@ -243,3 +243,24 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 def test_number_pattern_is_bounded() -> None:
     assert "{1,25}" in NUMBER
+
+
+POOL = """
+2022-02-11 12:56:30: W bfc_allocator.cc:456] Allocator (GPU_0_bfc) ran out of memory trying to allocate 2.25GiB \
+(rounded to 2415919104)requested by op AddV2
+Stats:
+Limit:                      3667263488
+InUse:                      3400000000
+2022-02-11 12:56:43: W op_kernel.cc:1745] OP_REQUIRES failed : RESOURCE_EXHAUSTED: OOM when allocating tensor with \
+shape[64,512,64,288] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc
+"""
+
+
+def test_a_pools_line_and_the_error_of_the_same_request_are_one_finding() -> None:
+    """64 x 512 x 64 x 288 x 4 B = 2,415,919,104 B, 66% of the pool, 93% of which was in use."""
+    (finding,) = diagnose_text(POOL).findings
+    assert finding.figures["tried_bytes"] == 2_415_919_104
+    assert finding.figures["limit_bytes"] == 3_667_263_488
+    assert (finding.failure, finding.verdict.second) == ("device_full", "single_huge")
+    larger = diagnose_text(POOL.replace("3667263488", "2000000000")).findings[0]
+    assert (larger.failure, larger.verdict.confidence) == ("single_huge", "high")
