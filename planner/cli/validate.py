@@ -9,10 +9,17 @@ from typing import Annotated
 
 import typer
 
+from planner.cli.deployment_options import GpuMemoryOption, GpuOption
+from planner.errors import UsageError
+from planner.model.load import load_model
 from planner.report.rows import Format
+from planner.report.start_log import render_log
 from planner.report.validation import accuracy_page, render_summary
+from planner.units import GIB, parse_size
 from planner.validation.cases import bundled_vllm_cases, load_cases
-from planner.validation.scoring import once_per_start, score
+from planner.validation.log import read_log
+from planner.validation.scoring import once_per_start, score, score_start
+from planner.validation.starts import read_start
 
 
 class By(str, Enum):
@@ -25,6 +32,14 @@ class By(str, Enum):
 
 
 def validate(
+    model: Annotated[
+        str | None, typer.Argument(metavar="[MODEL]", help="With --log: the model that was started, if it says none.")
+    ] = None,
+    log: Annotated[
+        Path | None, typer.Option("--log", help="A start-up log of vLLM: plan the same start beside it.")
+    ] = None,
+    gpu: GpuOption = None,
+    gpu_memory: GpuMemoryOption = None,
     cases: Annotated[
         Path | None, typer.Option("--cases", help="Measured cases, one JSON object a line (see docs/accuracy.md).")
     ] = None,
@@ -35,8 +50,18 @@ def validate(
 ) -> None:
     """Score the planner against measured vLLM starts: errors by figure, and why cases were left out.
 
-    Examples: vram-planner validate; vram-planner validate --by version; vram-planner validate --cases mine.jsonl
+    With --log, vLLM's flags, memory lines and errors are read from a start-up log, the same start is planned, and
+    planned and measured stand side by side; --format json also prints the start as a case for --cases. A log of SGLang
+    is read and shown.
+
+    Examples: vram-planner validate; vram-planner validate --by version; vram-planner validate --cases mine.jsonl;
+    vram-planner validate --log serve.log meta-llama/Llama-3.1-8B-Instruct --gpu H100
     """
+    if log is not None:
+        typer.echo(_compare_log(log, model, gpu, gpu_memory, format.value))
+        return
+    if model is not None or gpu is not None or gpu_memory is not None:
+        raise UsageError("MODEL, --gpu and --gpu-memory belong to --log FILE", field="log")
     measured = load_cases(cases) if cases is not None else bundled_vllm_cases()
     rows, unscored = score(measured)
     if once:
@@ -46,3 +71,21 @@ def validate(
         return
     query = {"cases": str(cases) if cases else "bundled", "by": by.value, "once": once}
     typer.echo(render_summary(rows, unscored, by=by.value, format=format.value, query=query))
+
+
+def _compare_log(path: Path, model: str | None, gpu: str | None, gpu_memory: str | None, format: str) -> str:
+    log = read_log(path)
+    name = model or log.flags.get("model")
+    size = parse_size(gpu_memory, option="--gpu-memory") / GIB if gpu_memory is not None else None
+    if log.engine != "vllm":
+        return render_log(log, None, (), (), None, format=format)
+    if not isinstance(name, str):
+        raise UsageError("the log names no model: pass it, validate --log FILE MODEL", field="model")
+    case = log.as_case(path.name, name, gpu=gpu, gpu_memory_gib=size)
+    load_model(name)
+    start = read_start(case)
+    if isinstance(start, str):
+        raise UsageError(f"this start cannot be planned: {start}", field="log")
+    plan = start.plan()
+    rows, unscored = score_start(start, plan)
+    return render_log(log, case, rows, unscored, plan, format=format)

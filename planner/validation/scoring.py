@@ -93,9 +93,16 @@ def score(cases: Iterable[Case]) -> tuple[list[Row], list[Unscored]]:
         except PlannerError as error:
             unscored.append(Unscored(case, "all", f"refused: {error}"))
             continue
-        rows += _command_line(start, plan, unscored)
-        rows += _given_kv(start, plan, unscored)
+        found, left = score_start(start, plan)
+        rows += found
+        unscored += left
     return rows, unscored
+
+
+def score_start(start: Start, plan: ServingPlan) -> tuple[list[Row], list[Unscored]]:
+    """Every row of one start and its plan, and what could not be scored."""
+    unscored: list[Unscored] = []
+    return [*_command_line(start, plan, unscored), *_given_kv(start, plan, unscored)], unscored
 
 
 def _command_line(start: Start, plan: ServingPlan, unscored: list[Unscored]) -> list[Row]:

@@ -209,6 +209,9 @@ def _quantization(case: Case, model: Model) -> str | None:
 _AS_GIVEN: Final[dict[str, type]] = {
     "mamba_ssm_cache_dtype": str,
     "decode_context_parallel_size": int,
+    "max_loras": int,
+    "max_cudagraph_capture_size": int,
+    "skip_mm_profiling": bool,
     "num_gpu_blocks_override": int,
     "max_lora_rank": int,
     "disable_hybrid_kv_cache_manager": bool,
@@ -231,7 +234,7 @@ def _with_flags(deployment: Deployment, case: Case, unknown: list[str]) -> Deplo
         elif isinstance(value, _AS_GIVEN.get(name, ())):
             changes[name] = value
         elif name == "enable_lora" and value is True:
-            changes["max_loras"] = 1
+            changes.setdefault("max_loras", 1)
         elif name == "kv_connector":
             changes["disable_hybrid_kv_cache_manager"] = True
         elif name in ("cpu_offload_gb", "cpu_offload_gib") and isinstance(value, int | float):
