@@ -3,7 +3,7 @@
 hf            the logits, in fp32, their log-softmax; backward makes the gradient of each            2 + 4 + 4 + 4 B
 shifted copy  transformers up to 4.49 also copied the logits without the last position                        + 4 B
 in-place      the gradient is written over the logits (unsloth, fms foak, Triton cross entropy)
-chunked       litgpt: 128 tokens at a time, in 16 bit; torchtune: 8 chunks; TRL: 256 tokens, recomputed
+chunked       litgpt: 128 tokens at a time, all kept in fp32; torchtune: 8 chunks; TRL: 256 tokens, recomputed
 liger, cce    a chunk of the logits at a time, gradients made in forward; never all logits
 megatron      vocabulary-parallel cross entropy on fp32 logits
 
@@ -161,6 +161,9 @@ def _chunked(block: Block, head: Head, hidden: Value) -> tuple[Value, list[Value
     pieces = ops.split(tape, hidden, [size * head.output.in_features for size in sizes])
     logits = [linear(block, "lm_head", piece) for piece in pieces]
     del pieces
+    if head.chunking == "litgpt":
+        # Fabric hands a 16-bit model's outputs out in fp32 (lightning fabric HalfPrecision.convert_output)
+        logits = [ops.cast(tape, piece, FP32) for piece in logits]
     losses = []
     for piece in logits:
         if head.compiled:

@@ -193,9 +193,10 @@ def matmul(tape: Tape, x: Value, weight: Value, out_numel: int) -> Value:
 def softmax_fp32(tape: Tape, x: Value) -> Value:
     """`softmax(x, dtype=float32)`: keeps the fp32 result.
 
-    The CUDA kernel reads 16-bit values and gives their gradient in 16 bit; the CPU converts first.
+    The CUDA kernel reads float16 and gives its gradient in float16; bfloat16, and every type on the CPU, is converted
+    first (ATen/native/SoftMax.cpp softmax: `input_.is_cuda() && input_.scalar_type() == ScalarType::Half`).
     """
-    if tape.cuda and not (tape.autocast and x.width == FP32):
+    if tape.cuda and tape.half and x.width < FP32 and not tape.autocast:
         return keep_result(tape, x, FP32)
     return keep_result(tape, cast(tape, x, FP32))
 

@@ -38,7 +38,7 @@ class Segments:
     def tape(self) -> Tape:
         """A fresh tape that rounds as the allocator does."""
         rounding: Callable[[int], int] = (lambda size: size) if self.exact else segment_share
-        return Tape(rounding=rounding, autocast=self.autocast, cuda=not self.exact)
+        return Tape(rounding=rounding, autocast=self.autocast, cuda=not self.exact, half=self.recipe.dtype == "float16")
 
     def _stream_width(self) -> int:
         """Bytes of an element of the embedding's output."""

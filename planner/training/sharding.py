@@ -128,9 +128,11 @@ def holds_backward(recipe: Recipe) -> bool:
     """FSDP1 around frozen weights holds every checkpointed input, and its gradient, until backward ends.
 
     Measured: all FSDP runs with adapters of fms-acceleration grow by 2 x 2 h a token and layer in backward and by 2 h
-    in forward; full fine-tunes do not. FSDP1 registers its reshard hook for frozen parameters on the unit's inputs.
+    in forward; full fine-tunes do not, and neither do litgpt's runs, which wrap checkpoints themselves. FSDP1 registers
+    its reshard hook for frozen parameters on the unit's inputs.
     """
-    return recipe.sharding in ("fsdp", "hsdp") and recipe.adapters and bool(recipe.gradient_checkpointing)
+    applies = recipe.sharding in ("fsdp", "hsdp") and recipe.adapters and bool(recipe.gradient_checkpointing)
+    return applies and not kernels(recipe).get("own_modules")
 
 
 def _bytes_gathered(tensor: TrainTensor, recipe: Recipe) -> int:

@@ -17,6 +17,8 @@ from planner.training.segments import Segments, gradients_wait
 from planner.training.sharding import data_ranks, holds_backward
 from planner.training.trainable import Inventory
 
+__all__ = ["Phase", "StepMemory", "gradients_wait", "step_memory"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:

@@ -80,12 +80,18 @@ class Tape:
         rounding: what the allocator counts for a request of so many bytes.
         autocast: width that matrix operations convert to, 0 when there is no autocast.
         cuda: kernels are the GPU's (some differ from the CPU's in what they keep).
+        half: 16-bit values are float16, for which CUDA has kernels that bfloat16 goes without.
     """
 
     def __init__(
-        self, *, rounding: Callable[[int], int] = lambda size: size, autocast: int = 0, cuda: bool = True
+        self,
+        *,
+        rounding: Callable[[int], int] = lambda size: size,
+        autocast: int = 0,
+        cuda: bool = True,
+        half: bool = False,
     ) -> None:
-        self.rounding, self.autocast, self.cuda = rounding, autocast, cuda
+        self.rounding, self.autocast, self.cuda, self.half = rounding, autocast, cuda, half
         self.live = self.peak = 0
         self.grad_enabled = True
         self.keep_gradients = True

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import statistics
+from pathlib import Path
 
 import pytest
 
 from planner.validation.training import Score, cases, score, summary
+from planner.validation.training_page import accuracy_page, misses, reason_of
 
 
 @pytest.fixture(scope="module")
@@ -55,3 +57,12 @@ def test_fsdp(scores: list[Score]) -> None:
 def test_summary_and_cases() -> None:
     assert {row["quality"] for row in cases()} == {"A", "B", "C"}
     assert summary([]) == []
+
+
+def test_every_miss_has_a_reason(scores: list[Score]) -> None:
+    assert [one.id for one in misses(scores) if not reason_of(one.id)] == []
+
+
+def test_the_page_in_docs_is_current(scores: list[Score]) -> None:
+    page = Path(__file__).parents[2] / "docs" / "accuracy_training.md"
+    assert page.read_text("utf-8") == accuracy_page(scores)
