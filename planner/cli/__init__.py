@@ -18,6 +18,7 @@ COMMANDS: Final = {
     "explain": ("planner.cli.explain", "explain"),
     "compare": ("planner.cli.compare", "compare"),
     "diagnose": ("planner.cli.diagnose", "diagnose"),
+    "size": ("planner.cli.size", "size"),
     "models": ("planner.cli.models", "models"),
     "gpus": ("planner.cli.gpus", "gpus"),
     "formats": ("planner.cli.formats", "formats"),
@@ -25,6 +26,7 @@ COMMANDS: Final = {
 }
 
 # serve takes every flag of the engine: those that size memory are its options, the others are read afterwards
+_SPELLED_AS_VLLM: Final = ("serve", "explain")
 _PASS_THROUGH: Final = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
@@ -50,7 +52,7 @@ def build_app(names: list[str] | None = None) -> typer.Typer:
 
     for name in names or list(COMMANDS):
         module, function = COMMANDS[name]
-        settings = _PASS_THROUGH if name in ("serve", "explain") else {}
+        settings = _PASS_THROUGH if name in _SPELLED_AS_VLLM else {}
         app.command(name, context_settings=settings)(getattr(import_module(module), function))
     return app
 
@@ -60,6 +62,11 @@ def main() -> None:
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     debug = len(arguments) != len(sys.argv) - 1
     asked = next((word for word in arguments if not word.startswith("-")), None)
+    if asked in _SPELLED_AS_VLLM:
+        arguments = [_dashed(word) for word in arguments]
+    if sys.stdout is None:
+        # started with standard output closed: the exit status is the answer
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     app = build_app([asked] if asked in COMMANDS else None)
     try:
         status = app(args=arguments, prog_name="vram-planner", standalone_mode=False)
@@ -71,6 +78,10 @@ def main() -> None:
         # the reader of our output has gone; what it wanted it has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as error:
+        if debug:
+            raise
+        _fail(f"{error.filename or 'the output'}: {error.strerror or error}")
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:
@@ -83,6 +94,14 @@ def main() -> None:
             sys.exit(2)
         _fail(text)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _dashed(word: str) -> str:
+    """vLLM takes --max_model_len for --max-model-len."""
+    if not word.startswith("--"):
+        return word
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") + equals + value
 
 
 def _fail(message: str) -> None:

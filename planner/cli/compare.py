@@ -121,7 +121,7 @@ def _split(values: list[str] | None) -> list[str]:
 
 
 def _whole(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text[:6]) <= 1024 or len(text) > 4:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 4 and 1 <= int(text) <= 1024):
         raise UsageError(f"--tensor-parallel-size is {text[:40]!r}; expected whole numbers from 1",
                          field="tensor_parallel_size")  # fmt: skip
     return int(text)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from planner.cli.pasted import memory_size
 from planner.errors import UsageError
 from planner.hardware.gpus import Gpu, find_gpu, unnamed_gpu
 from planner.serving.engines.profile import DEFAULT_VERSION
@@ -35,7 +36,7 @@ def find_card(gpu: str | None, gpu_memory: str | None) -> tuple[Gpu, int]:
         UnknownGpu: no card of that name, or several with different memory.
         UsageError: neither option given, or a size that is none.
     """
-    size = parse_size(gpu_memory, option="--gpu-memory") if gpu_memory is not None else None
+    size = memory_size(gpu_memory, "--gpu-memory") if gpu_memory is not None else None
     if size == 0:
         raise UsageError("--gpu-memory is 0; give what the driver reports, such as 79.19GiB", field="gpu_memory")
     if gpu is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -21,12 +20,13 @@ from planner.cli.deployment_options import (
     find_card,
     gib_option,
 )
+from planner.cli.pasted import image_limit, memory_size, speculation
 from planner.errors import UsageError
 from planner.model.load import load_model
 from planner.report.rows import Format
 from planner.report.serving import render_plan
 from planner.serving.deployment import Deployment
-from planner.serving.engines.flags import read_other_flags
+from planner.serving.engines.flags import check_versions, read_other_flags
 from planner.serving.plan import ServingPlan, plan_serving
 from planner.serving.workload import Lengths, parse_lengths
 from planner.units import parse_size
@@ -135,6 +135,9 @@ def serve(
     num_speculative_tokens: Annotated[
         int, typer.Option(help="Tokens the model's own draft layers propose.", rich_help_panel=ENGINE)
     ] = 0,
+    speculative_config: Annotated[
+        str | None, typer.Option(help="JSON with method and num_speculative_tokens.", rich_help_panel=ENGINE)
+    ] = None,
     limit_mm_per_prompt: Annotated[
         str | None, typer.Option(help="Items of a prompt: image=1 or JSON.", rich_help_panel=ENGINE)
     ] = None,
@@ -177,7 +180,13 @@ def serve(
         raise UsageError(f"--engine {engine[:40]!r} is not known here; expected vllm", field="engine")
     card, total = find_card(gpu, gpu_memory)
     notes = read_other_flags(list(context.args), version=engine_version, own=_own_options(context))
+    check_versions(_given_options(context), engine_version)
     loaded = load_model(model, assume_family=assume_family)
+    if speculative_config is not None:
+        num_speculative_tokens, said = speculation(speculative_config)
+        notes += said
+    if enable_lora and max_loras < 1:
+        raise UsageError(f"--max-loras is {max_loras}; expected 1 or more", field="max_loras")
     if swap_space is not None:
         notes += (_swap_note(engine_version),)
     deployment = Deployment(
@@ -185,8 +194,8 @@ def serve(
         gpu_memory_bytes=total,
         engine_version=engine_version,
         usage_context=usage_context,
-        already_used_bytes=parse_size(already_used, option="--already-used") if already_used else 0,
-        safety_margin_bytes=parse_size(safety_margin, option="--safety-margin") if safety_margin else 0,
+        already_used_bytes=memory_size(already_used, "--already-used"),
+        safety_margin_bytes=memory_size(safety_margin, "--safety-margin"),
         tensor_parallel_size=tensor_parallel_size,
         pipeline_parallel_size=pipeline_parallel_size,
         data_parallel_size=data_parallel_size,
@@ -218,7 +227,7 @@ def serve(
         max_loras=max_loras if enable_lora else 0,
         max_lora_rank=max_lora_rank,
         num_speculative_tokens=num_speculative_tokens,
-        limit_images=_image_limit(limit_mm_per_prompt),
+        limit_images=image_limit(limit_mm_per_prompt),
         skip_mm_profiling=skip_mm_profiling,
         language_model_only=language_model_only,
         mamba_ssm_cache_dtype=mamba_ssm_cache_dtype,
@@ -265,6 +274,18 @@ def _own_options(context: typer.Context) -> list[str]:
     return [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
 
 
+def _given_options(context: typer.Context) -> list[str]:
+    """Our options that stand on the command line, in their long form."""
+    return [
+        name
+        for parameter in context.command.params
+        if parameter.name is not None
+        and getattr(context.get_parameter_source(parameter.name), "name", "") == "COMMANDLINE"
+        for name in parameter.opts
+        if name.startswith("--")
+    ]
+
+
 def token_count(text: str | None) -> int | None:
     """--max-model-len: 8192, 8k (8 x 1000 in vLLM's human-readable form), 8K (8 x 1024), or -1 for auto-fit."""
     if text is None:
@@ -274,28 +295,11 @@ def token_count(text: str | None) -> int | None:
     digits = lowered[:-1] if scale != 1 else lowered
     if lowered in ("-1", "auto"):
         return -1
-    if not digits.isdigit() or len(digits) > 12:
+    if not digits.isdecimal() or not digits.isascii() or len(digits) > 12:
         raise UsageError(
             f"--max-model-len is {text[:40]!r}; expected a number of tokens such as 8192 or 32K", field="max_model_len"
         )
     return int(digits) * scale
-
-
-def _image_limit(text: str | None) -> int | None:
-    """Images of --limit-mm-per-prompt: image=2 (V0), or JSON {"image": 2}."""
-    if text is None:
-        return None
-    try:
-        if text.lstrip().startswith("{"):
-            value = json.loads(text).get("image")
-            value = value.get("count") if isinstance(value, dict) else value
-        else:
-            value = dict(part.split("=", 1) for part in text.split(",")).get("image")
-        return None if value is None else max(0, int(value))
-    except (ValueError, RecursionError):
-        raise UsageError(
-            f'--limit-mm-per-prompt is {text[:40]!r}; write image=1 or {{"image": 1}}', field="limit_mm_per_prompt"
-        ) from None
 
 
 def _swap_note(version: str) -> str:

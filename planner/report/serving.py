@@ -164,10 +164,13 @@ def verdict_line(plan: ServingPlan, *, colour: bool = False) -> str:
     )
     if plan.startup_error is not None:
         return f"{head}: short by {format_size(plan.shortfall_bytes)} per GPU"
-    return (
+    line = (
         f"{head}: {gib(plan.kv_cache_bytes)} GiB for KV cache = {plan.kv_tokens:,} tokens ="
         f" {plan.max_concurrency:.2f} requests of {resolved.max_model_len:,} tokens"
     )
+    if plan.verdict == "does_not_fit":
+        line += f", {asked.concurrency:,} wanted: short by {format_size(plan.shortfall_bytes)} per GPU"
+    return line
 
 
 def plan_table(
@@ -230,7 +233,7 @@ def _breakdown(plan: ServingPlan, index: int, style: str) -> str:
     rows.append(("outside the fraction", "", gib(plan.resolved.gpu_memory_bytes - stage.requested_bytes), "", ""))
     for component in stage.outside:
         rows.append(_row(component, "- "))
-    rows.append(("= left on the card", "", gib(plan.outside.free_bytes), "", ""))
+    rows.append(("= left on the card", "", gib(plan.free_bytes(index)), "", ""))
     return _table(
         rows,
         headers=("GiB per GPU", "low", "best", "high", "evidence"),

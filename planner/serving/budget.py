@@ -99,7 +99,10 @@ def stage_budget(
     )
     inside.append(_non_torch(resolved))
     graphs = graph_components(model, resolved, layers)
-    outside: list[Component] = [_context(resolved)]
+    outside: list[Component] = []
+    if resolved.profile.accounting not in ("context", "device_used"):
+        # those versions count it inside the fraction
+        outside.append(_context(resolved))
     if parallelism.tensor_parallel_size * stages > 1 and not resolved.profile.nccl_in_non_torch:
         outside.append(_table(resolved, "nccl_outside", "communicators set up before the first snapshot"))
     if adapters is not None and resolved.profile.runner == "v0":

@@ -23,19 +23,23 @@ def command_line(plan: ServingPlan) -> str:
         add("--pipeline-parallel-size", asked.pipeline_parallel_size)
     if asked.data_parallel_size > 1:
         add("--data-parallel-size", asked.data_parallel_size)
+    if asked.decode_context_parallel_size > 1:
+        add("--decode-context-parallel-size", asked.decode_context_parallel_size)
     if asked.enable_expert_parallel:
         words.append("--enable-expert-parallel")
     add("--dtype", resolved.dtype)
     if asked.quantization is not None and plan.model.spec.quantization_config is None:
         add("--quantization", asked.quantization)
     if asked.kv_cache_dtype != "auto":
-        add("--kv-cache-dtype", asked.kv_cache_dtype)
+        add("--kv-cache-dtype", plan.cache_format.name)
     add("--max-model-len", resolved.max_model_len)
     add("--max-num-seqs", resolved.max_num_seqs)
     add("--max-num-batched-tokens", resolved.max_num_batched_tokens)
     if asked.kv_cache_memory_bytes is not None:
         add("--kv-cache-memory-bytes", asked.kv_cache_memory_bytes)
     add("--gpu-memory-utilization", plan.utilization)
+    if asked.num_gpu_blocks_override is not None:
+        add("--num-gpu-blocks-override", asked.num_gpu_blocks_override)
     if asked.block_size is not None:
         add("--block-size", asked.block_size)
     if asked.enforce_eager:
@@ -44,6 +48,12 @@ def command_line(plan: ServingPlan) -> str:
         add("--max-cudagraph-capture-size", asked.max_cudagraph_capture_size)
     if asked.enable_prefix_caching is not None:
         words.append("--enable-prefix-caching" if asked.enable_prefix_caching else "--no-enable-prefix-caching")
+    if asked.enable_chunked_prefill is not None:
+        words.append("--enable-chunked-prefill" if asked.enable_chunked_prefill else "--no-enable-chunked-prefill")
+    if asked.mamba_ssm_cache_dtype is not None:
+        add("--mamba-ssm-cache-dtype", asked.mamba_ssm_cache_dtype)
+    if asked.num_speculative_tokens and plan.model.spec.draft_layers:
+        add("--speculative-config", f'{{"method": "mtp", "num_speculative_tokens": {asked.num_speculative_tokens}}}')
     if asked.cpu_offload_bytes:
         add("--cpu-offload-gb", f"{asked.cpu_offload_bytes / (1 << 30):g}")
     if asked.max_loras:

@@ -8,6 +8,8 @@ from planner.errors import UsageError
 from planner.hardware.gpus import Gpu
 from planner.model.caches import CompressedCache, StateCache
 from planner.model.model import Model
+from planner.serving.checks import check_context_parallel, check_values
+from planner.serving.engines.architectures import architecture_note
 from planner.serving.engines.profile import DEFAULT_VERSION, EngineProfile, profile_with_runner
 from planner.units import GIB
 
@@ -121,7 +123,8 @@ def resolve(model: Model, deployment: Deployment) -> Resolved:
         UsageError: a value out of range, an unknown dtype, no card and no memory size; names the option.
     """
     profile = profile_with_runner(deployment.engine_version, deployment.model_runner)
-    _check(deployment)
+    check_values(deployment)
+    check_context_parallel(model, deployment)
     notes: list[str] = []
     total = deployment.gpu_memory_bytes or (deployment.gpu.total_memory_bytes if deployment.gpu else 0)
     if not 0 < total <= _GPU_TOTAL_LIMIT:
@@ -136,6 +139,11 @@ def resolve(model: Model, deployment: Deployment) -> Resolved:
             f"max_model_len {length:,} is more than the model's {model.spec.max_position_embeddings:,} positions:"
             " vLLM refuses that unless VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
         )
+    if deployment.num_speculative_tokens and not model.spec.draft_layers:
+        notes.append("the model has no draft layers of its own: what a separate draft model takes is not counted")
+    unknown = architecture_note(model.spec.architecture, profile.version)
+    if unknown is not None:
+        notes.append(unknown)
     tokens, sequences = batch_defaults(model, deployment, profile, total, length)
     recurrent = any(isinstance(cache, StateCache) for cache in model.caches)
     prefix = deployment.enable_prefix_caching
@@ -166,33 +174,6 @@ def resolve(model: Model, deployment: Deployment) -> Resolved:
     )
 
 
-def _check(deployment: Deployment) -> None:
-    for name in (
-        "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "decode_context_parallel_size",
-        "concurrency",
-    ):  # fmt: skip
-        value = getattr(deployment, name)
-        if not 1 <= value <= 1 << 20:
-            raise UsageError(f"--{name.replace('_', '-')} is {value}; expected 1 or more", field=name)
-    for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size", "num_gpu_blocks_override"):
-        value = getattr(deployment, name)
-        if value is not None and not 1 <= value <= 1 << 40:
-            raise UsageError(f"--{name.replace('_', '-')} is {value}; expected 1 or more", field=name)
-    utilization = deployment.gpu_memory_utilization
-    if utilization is not None and not 0 < utilization <= 1:
-        raise UsageError(
-            f"--gpu-memory-utilization is {utilization}; expected above 0 and at most 1", field="gpu_memory_utilization"
-        )
-    if deployment.usage_context not in ("api-server", "llm-class"):
-        raise UsageError(
-            f"--usage-context is {deployment.usage_context!r}; expected api-server or llm-class", field="usage_context"
-        )
-    if deployment.sampler not in ("auto", "pytorch", "flashinfer", "triton"):
-        raise UsageError(
-            f"--sampler is {deployment.sampler!r}; expected auto, pytorch, flashinfer or triton", field="sampler"
-        )
-
-
 def _dtype(model: Model, deployment: Deployment, notes: list[str]) -> str:
     asked = _DTYPE_NAMES.get(deployment.dtype, deployment.dtype)
     if asked == "auto":
@@ -209,6 +190,10 @@ def _dtype(model: Model, deployment: Deployment, notes: list[str]) -> str:
         return stored
     if asked not in _ELEMENT_BYTES:
         raise UsageError(f"--dtype is {deployment.dtype!r}; expected auto, bfloat16, float16 or float32", field="dtype")
+    if asked == "bfloat16" and deployment.gpu is not None and not deployment.gpu.supports_bf16:
+        raise UsageError(
+            f"--dtype bfloat16: {deployment.gpu.name} has no bfloat16; vLLM says to use --dtype float16", field="dtype"
+        )
     return asked
 
 

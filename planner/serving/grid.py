@@ -12,14 +12,13 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from planner.errors import PlannerError
-from planner.memory.cache_formats import cache_format
 from planner.memory.component import SIDES
 from planner.memory.kv_cache import LayerCache, sequence_cost
 from planner.model.caches import KeyValueCache
 from planner.model.model import Model
 from planner.serving.deployment import Deployment, Resolved, batch_defaults, resolve
 from planner.serving.kv_pool import Pool
-from planner.serving.stages import outside_of, parallelism_of, pool_of, stages_of
+from planner.serving.stages import cache_format_of, outside_of, parallelism_of, pool_of, stages_of
 from planner.serving.storage import scheme_for
 
 
@@ -193,7 +192,8 @@ def _budget(model: Model, resolved: Resolved) -> _Budget:
     weights = stage.component("weights")
     assert weights is not None
     outside, left = outside_of(resolved, stage)
-    free = resolved.gpu_memory_bytes - outside.context_bytes - outside.other_bytes
+    context = stage.component("context")
+    free = resolved.gpu_memory_bytes - (context.best if context else 0) - outside.other_bytes
     starts = weights.best <= free and not (resolved.profile.checks_free_memory and free < stage.requested_bytes)
     low, best, high = (stage.available(side) for side in SIDES)
     return _Budget(weights.best, (low, best, high), (left["low"], left["best"], left["high"]), starts)
@@ -201,7 +201,7 @@ def _budget(model: Model, resolved: Resolved) -> _Budget:
 
 def _layout(model: Model, resolved: Resolved, cache_dtype: str) -> _Layout | str:
     try:
-        form = cache_format(cache_dtype, resolved.dtype)
+        form = cache_format_of(model, cache_dtype, resolved.dtype, version=resolved.profile.version)
         pool, caches = pool_of(model, resolved, form, slice(0, len(model.spec.layers)))
     except PlannerError as error:
         return str(error)

@@ -155,6 +155,11 @@ def _buckets(
         assert isinstance(cache, CompressedCache | IndexerCache)
         window = cache.sliding_window if isinstance(cache, CompressedCache) else None
         if window is None:
+            if options.block_size % cache.compress_ratio:
+                raise UsageError(
+                    f"--block-size {options.block_size} is no multiple of a vector's {cache.compress_ratio} tokens",
+                    field="block_size",
+                )
             rows, block = options.block_size // cache.compress_ratio, options.block_size
         else:
             held = isinstance(cache, CompressedCache) and cache.dtype is not None

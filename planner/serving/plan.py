@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from planner.errors import UsageError
 from planner.memory.cache_formats import CacheFormat
 from planner.memory.component import SIDES, Side
 from planner.memory.kv_cache import LayerCache, SequenceCost, sequence_cost
@@ -64,7 +63,8 @@ class ServingPlan:
         num_blocks, kv_tokens, max_concurrency: what the engine prints.
         sequence: logical cost of one sequence at max_model_len.
         longest: max_model_len that fits at the asked concurrency.
-        needed_bytes: what one request of max_model_len reserves.
+        check_pool: the layout that the capacity check counts with: the stage's, or the whole model's (0.14 to 0.16).
+        needed_bytes: what one request of max_model_len reserves there.
     """
 
     model: Model
@@ -76,6 +76,7 @@ class ServingPlan:
     fullest: int
     utilization: float
     pool: Pool
+    check_pool: Pool
     kv_cache_bytes: int
     kv_cache_low_bytes: int
     kv_cache_high_bytes: int
@@ -98,6 +99,10 @@ class ServingPlan:
     def budget(self) -> StageBudget:
         """The fullest stage's budget."""
         return self.stages[self.fullest]
+
+    def free_bytes(self, index: int) -> int:
+        """What is left on a card of that stage, at best estimates."""
+        return outside_of(self.resolved, self.stages[index], fixed=_fixed(self.resolved, self.pool))[0].free_bytes
 
 
 def plan_serving(
@@ -124,18 +129,23 @@ def plan_serving(
     resolved = resolve(model, deployment)
     scheme = scheme_for(model, resolved)
     parallelism = parallelism_of(model, deployment)
-    form = cache_format_of(model, deployment.kv_cache_dtype, resolved.dtype)
+    form = cache_format_of(model, deployment.kv_cache_dtype, resolved.dtype, version=resolved.profile.version)
     stages = stages_of(model, resolved, scheme, parallelism)
     pools = [pool_of(model, resolved, form, stage.layers) for stage in stages]
-    availables = {side: [_available(resolved, stage, side) for stage in stages] for side in SIDES}
+    availables = {
+        side: [_available(resolved, stage, pool, side) for stage, (pool, _) in zip(stages, pools, strict=True)]
+        for side in SIDES
+    }
     blocks = {
         side: min(pool.num_blocks(size) for (pool, _), size in zip(pools, sizes, strict=True))
         for side, sizes in availables.items()
     }
-    if deployment.num_gpu_blocks_override is not None:
-        blocks = dict.fromkeys(blocks, deployment.num_gpu_blocks_override)
-    fullest = min(range(len(stages)), key=lambda index: pools[index][0].num_blocks(availables["best"][index]))
+    best = availables["best"]
+    fullest = min(range(len(stages)), key=lambda index: (pools[index][0].num_blocks(best[index]), best[index]))
     pool, caches = pools[fullest]
+    check_pool = pool
+    if resolved.profile.capacity_check == "global_groups" and len(stages) > 1:
+        check_pool = pool_of(model, resolved, form, slice(0, len(model.spec.layers)))[0]
     points = request_lengths(input_lengths, output_lengths)
     over_long = [name for name, length in points if length > resolved.max_model_len and name != "mean"]
     said = [*notes, *model.spec.notes, *model.notes, *resolved.notes, *scheme.notes]
@@ -143,10 +153,16 @@ def plan_serving(
         said.append(f"requests at {', '.join(over_long)} are longer than max_model_len {resolved.max_model_len:,}")
     if any(name == "mean" for name, _ in points):
         said.append("the mean is no admission limit: half the time more tokens are wanted than it says")
+    if deployment.concurrency > resolved.max_num_seqs:
+        said.append(f"max_num_seqs lets {resolved.max_num_seqs:,} of {deployment.concurrency:,} requests run at once")
     admission = admission_point(points)
     asked_length = min(admission[1], resolved.max_model_len) if admission else resolved.max_model_len
-    outside, outside_free = outside_of(resolved, stages[fullest])
-    error = _startup_error(resolved, stages[fullest], pool, availables["best"][fullest], blocks["best"], outside)
+    rests = [outside_of(resolved, stage, fixed=_fixed(resolved, pools[index][0])) for index, stage in enumerate(stages)]
+    outside = rests[fullest][0]
+    # the rest of the card must hold what lives there on every stage
+    outside_free = {side: min(left[side] for _, left in rests) for side in SIDES}
+    crowded = min(rests, key=lambda rest: rest[1]["best"])[0]
+    error = _startup_error(resolved, stages[fullest], check_pool, best[fullest], blocks["best"], crowded)
     held = {side: _requests(pool, count, asked_length) for side, count in blocks.items()}
     concurrency = deployment.concurrency
     verdict: Verdict = "does_not_fit"
@@ -154,8 +170,15 @@ def plan_serving(
         verdict = "tight"
         if held["high"] >= concurrency and outside_free["high"] >= 0 and availables["high"][fullest] > 0:
             verdict = "fits"
-    wanted = pool.blocks_for(asked_length) * concurrency * pool.bytes_per_block
-    shortfall = max(0, wanted - availables["best"][fullest], -outside_free["best"]) if verdict == "does_not_fit" else 0
+    shortfall = 0
+    if verdict == "does_not_fit":
+        wanted = pool.blocks_for(asked_length) * concurrency * pool.bytes_per_block
+        if error is not None and error.kind == "request_too_long":
+            wanted = max(wanted, pool.needed_bytes(resolved.max_model_len) + _null_block(pool))
+        shortfall = max(0, wanted - best[fullest], -outside_free["best"])
+        if error is not None and error.kind == "free_memory":
+            free = outside.driver_total_bytes - outside.context_bytes - outside.other_bytes
+            shortfall = max(shortfall, stages[fullest].requested_bytes - free)
     return ServingPlan(
         model=model,
         resolved=resolved,
@@ -166,7 +189,8 @@ def plan_serving(
         fullest=fullest,
         utilization=utilization_of(resolved),
         pool=pool,
-        kv_cache_bytes=max(0, availables["best"][fullest]),
+        check_pool=check_pool,
+        kv_cache_bytes=max(0, best[fullest]),
         kv_cache_low_bytes=max(0, availables["high"][fullest]),
         kv_cache_high_bytes=max(0, availables["low"][fullest]),
         num_blocks=blocks["best"],
@@ -174,8 +198,8 @@ def plan_serving(
         max_concurrency=pool.max_concurrency(blocks["best"]),
         sequence=sequence_cost(caches, resolved.max_model_len),
         caches=caches,
-        longest=pool.longest_length(availables["best"][fullest], requests=concurrency),
-        needed_bytes=pool.needed_bytes(resolved.max_model_len),
+        longest=pool.longest_length(best[fullest], requests=concurrency),
+        needed_bytes=check_pool.needed_bytes(resolved.max_model_len),
         outside=outside,
         workload=_workload(resolved, pool, blocks["best"], points),
         load=_load(resolved, stages[fullest], len(stages)),
@@ -189,17 +213,14 @@ def plan_serving(
 def _auto_fit(model: Model, deployment: Deployment) -> tuple[Deployment, tuple[str, ...]]:
     """max_model_len = -1 (vLLM 0.14+): the longest request that one pool holds, at most what the model was made for.
 
-    Raises:
-        UsageError: not even one token fits.
+    Where not even one token fits, the model's own length is planned, which then does not fit.
     """
-    whole = replace(deployment, max_model_len=None, concurrency=1)
-    plan = plan_serving(model, whole)
+    whole = replace(deployment, max_model_len=None)
+    plan = plan_serving(model, replace(whole, concurrency=1))
     longest = min(plan.longest, plan.resolved.max_model_len)
     if longest < 1:
-        raise UsageError(
-            "Cannot auto-fit max_model_len: not enough GPU memory available to serve even a single token.",
-            field="max_model_len",
-        )
+        return whole, ("vLLM would print: Cannot auto-fit max_model_len: not enough GPU memory available to serve even"
+                       " a single token.",)  # fmt: skip
     note = f"max_model_len was fitted: {longest:,} of the model's {plan.resolved.max_model_len:,}"
     return replace(deployment, max_model_len=longest), (note,)
 
@@ -219,9 +240,19 @@ def _workload(resolved: Resolved, pool: Pool, blocks: int, points: list[tuple[st
     )
 
 
-def _available(resolved: Resolved, stage: StageBudget, side: Side) -> int:
-    fixed = resolved.asked.kv_cache_memory_bytes
+def _fixed(resolved: Resolved, pool: Pool) -> int | None:
+    """Bytes of the pool where the user states them, or the number of blocks, instead of the fraction."""
+    blocks = resolved.asked.num_gpu_blocks_override
+    return resolved.asked.kv_cache_memory_bytes if blocks is None else blocks * pool.bytes_per_block
+
+
+def _available(resolved: Resolved, stage: StageBudget, pool: Pool, side: Side) -> int:
+    fixed = _fixed(resolved, pool)
     return stage.available(side) if fixed is None else fixed
+
+
+def _null_block(pool: Pool) -> int:
+    return pool.bytes_per_block if pool.reserves_null_block else 0
 
 
 def _startup_error(
@@ -230,7 +261,8 @@ def _startup_error(
     profile, total = resolved.profile, resolved.gpu_memory_bytes
     weights = stage.component("weights")
     assert weights is not None
-    free = total - outside.context_bytes - outside.other_bytes
+    context = stage.component("context")
+    free = total - (context.best if context else 0) - outside.other_bytes
     if weights.best > free:
         return startup.weights_too_large(profile, needed_bytes=weights.best, free_bytes=free)
     if profile.checks_free_memory and free < stage.requested_bytes:
@@ -243,7 +275,7 @@ def _startup_error(
         )
     if not pool.groups:
         return None
-    usable = available - (pool.bytes_per_block if profile.reserves_null_block else 0)
+    usable = available - _null_block(pool)
     if usable <= 0 or blocks < 1:
         return startup.no_cache_blocks(profile)
     needed = pool.needed_bytes(resolved.max_model_len)
@@ -257,7 +289,7 @@ def _startup_error(
             pool_tokens=blocks * pool.block_size,
         )
     if outside.free_bytes < 0:
-        left = total - stage.requested_bytes - outside.context_bytes - outside.other_bytes
+        left = outside.free_bytes + outside.cuda_graph_bytes + outside.post_profile_bytes
         return startup.outside_budget(short_bytes=-outside.free_bytes, left_bytes=left)
     return None
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Final
 
-from planner.errors import UsageError
+from planner.errors import UnsupportedQuantization, UsageError
 from planner.memory.cache_formats import CacheFormat, cache_format
 from planner.memory.component import SIDES, Side
 from planner.memory.kv_cache import LayerCache, layer_caches
@@ -20,6 +21,7 @@ from planner.model.tensors import tensors
 from planner.serving.activation import uses_v2_runner
 from planner.serving.budget import StageBudget, stage_budget
 from planner.serving.deployment import Deployment, Resolved
+from planner.serving.engines.profile import parse_version
 from planner.serving.kv_pool import Pool, PoolOptions, build_pool
 
 _LARGEST_TENSOR_PARALLEL = 64
@@ -55,12 +57,13 @@ def parallelism_of(model: Model, deployment: Deployment) -> Parallelism:
         data_parallel_size=deployment.data_parallel_size,
         enable_expert_parallel=deployment.enable_expert_parallel,
     )
-    key = ("divides", parallelism)
+    towers = not deployment.language_model_only and deployment.limit_images != 0
+    key = ("divides", parallelism, towers)
     if key not in model.memo:
-        model.memo[key] = _refusal(model, parallelism) or ""
+        model.memo[key] = _refusal(model, parallelism, towers=towers) or ""
     reason = model.memo[key]
     if reason:
-        works = ", ".join(str(size) for size in tensor_parallel_sizes(model))
+        works = ", ".join(str(size) for size in tensor_parallel_sizes(model, towers=towers))
         raise UsageError(
             f"--tensor-parallel-size {deployment.tensor_parallel_size}: {reason}; sizes that work: {works}",
             field="tensor_parallel_size",
@@ -68,17 +71,21 @@ def parallelism_of(model: Model, deployment: Deployment) -> Parallelism:
     return parallelism
 
 
-def _refusal(model: Model, parallelism: Parallelism) -> str | None:
-    return divides(tensors(model.spec), parallelism)
+def _refusal(model: Model, parallelism: Parallelism, *, towers: bool) -> str | None:
+    return divides(tensors(model.spec if towers else replace(model.spec, stacks=())), parallelism)
 
 
-def tensor_parallel_sizes(model: Model, *, largest: int = _LARGEST_TENSOR_PARALLEL) -> tuple[int, ...]:
+def tensor_parallel_sizes(
+    model: Model, *, largest: int = _LARGEST_TENSOR_PARALLEL, towers: bool = True
+) -> tuple[int, ...]:
     """The tensor-parallel sizes up to `largest` that every tensor of the model divides by."""
-    key = ("tensor parallel sizes", largest)
+    key = ("tensor parallel sizes", largest, towers)
     found = model.memo.get(key)
     if not isinstance(found, tuple):
         found = tuple(
-            size for size in range(1, largest + 1) if _refusal(model, Parallelism(tensor_parallel_size=size)) is None
+            size
+            for size in range(1, largest + 1)
+            if _refusal(model, Parallelism(tensor_parallel_size=size), towers=towers) is None
         )
         model.memo[key] = found
     return found
@@ -109,17 +116,42 @@ def stages_of(
     )
 
 
-def cache_format_of(model: Model, name: str, dtype: str) -> CacheFormat:
-    """The cache format that an engine takes for this name: compressed caches have one fp8 layout, which is the default.
+# What people type for the plain types, beside vLLM's own spelling.
+_CACHE_ALIASES: Final = {"bf16": "bfloat16", "fp16": "float16", "half": "float16"}
 
-    Source: vLLM 0.24.0 `models/deepseek_v4/attention.py` _resolve_dsv4_kv_cache_dtype.
+
+def cache_format_of(model: Model, name: str, dtype: str, *, version: str | None = None) -> CacheFormat:
+    """The cache format that vLLM takes for this name: compressed caches have one fp8 layout, which is the default.
+
+    Args:
+        version: the vLLM version, which must have the format (None: not asked).
+
+    Source: vLLM 0.24.0 `models/deepseek_v4/attention.py` _resolve_dsv4_kv_cache_dtype; `config/cache.py` CacheDType.
 
     Raises:
-        UnsupportedQuantization: no such format.
+        UnsupportedQuantization: no such format, or none that vLLM, or this version of it, has.
     """
     if any(isinstance(cache, CompressedCache) for cache in model.caches) and (name == "auto" or name.startswith("fp8")):
         name = "fp8_ds_mla"
-    return cache_format(name, dtype)
+    form = cache_format(_CACHE_ALIASES.get(name, name), dtype)
+    if version is None or name == "auto":
+        return form
+    reason = ""
+    if form.engine not in ("any", "vllm"):
+        reason = f"is a cache of {form.engine}"
+    elif form.name == "float32" and dtype != "float32":
+        reason = "comes with --dtype float32 only"
+    elif form.engine == "vllm" and parse_version(version) < _first_version(form):
+        reason = f"came with {form.first_version}"
+    if reason:
+        raise UnsupportedQuantization(
+            f"--kv-cache-dtype {name}: vLLM {version} has none such; it {reason}", field="kv_cache_dtype"
+        )
+    return form
+
+
+def _first_version(form: CacheFormat) -> tuple[int, ...]:
+    return tuple(int(part) for part in form.first_version.split(".")) if form.first_version else ()
 
 
 def _batches_in_flight(model: Model, resolved: Resolved) -> int:
@@ -168,7 +200,7 @@ def pool_of(model: Model, resolved: Resolved, form: CacheFormat, layers: slice) 
         form,
         tensor_parallel_size=asked.tensor_parallel_size,
         state_dtype=resolved.dtype,
-        recurrent_dtype=asked.mamba_ssm_cache_dtype,
+        recurrent_dtype=None if asked.mamba_ssm_cache_dtype == "auto" else asked.mamba_ssm_cache_dtype,
         honour_model_state_dtype=resolved.profile.honours_state_dtype,
         speculative_tokens=asked.num_speculative_tokens,
     )
@@ -186,10 +218,9 @@ def pool_of(model: Model, resolved: Resolved, form: CacheFormat, layers: slice) 
     return result
 
 
-def outside_of(resolved: Resolved, stage: StageBudget) -> tuple[Outside, dict[Side, int]]:
-    """What the fraction leaves, less what lives there; with a fixed KV size, what the whole card leaves."""
+def outside_of(resolved: Resolved, stage: StageBudget, *, fixed: int | None = None) -> tuple[Outside, dict[Side, int]]:
+    """What the fraction leaves, less what lives there; with a KV size stated (`fixed`), what the whole card leaves."""
     total = resolved.gpu_memory_bytes
-    fixed = resolved.asked.kv_cache_memory_bytes
     left = {}
     for side in SIDES:
         held = stage.requested_bytes

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import csv
 import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
 from planner.errors import UsageError
 from planner.serving.engines.profile import parse_version
+
+# Ours in another sense (the model's own draft layers), or said in words of its own.
+_NOTED_INSTEAD = ("--swap-space", "--num-speculative-tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,7 @@ def vllm_flags() -> dict[str, Flag]:
 
 
 def read_other_flags(words: list[str], *, version: str, own: list[str]) -> tuple[str, ...]:
-    """Notes about flags that are vLLM's but do not touch memory.
+    """Notes about flags that are vLLM's but are not options here: without effect on memory, or with one not planned.
 
     Args:
         words: the words of the command line that no option of ours took.
@@ -45,11 +49,15 @@ def read_other_flags(words: list[str], *, version: str, own: list[str]) -> tuple
         UsageError: a flag that vLLM never had, or that this version does not have; names the nearest.
     """
     ignored: list[str] = []
+    unplanned: list[str] = []
     index = 0
     while index < len(words):
         word = words[index]
         index += 1
         name, _, attached = word.partition("=")
+        if word.startswith("-O"):
+            # vLLM's short form of --optimization-level: -O3 or -O 3
+            name, attached = "--optimization-level", word[2:]
         if not name.startswith("--"):
             raise UsageError(f"{word[:60]!r} is not an option; give one MODEL, then options", field=word[:60])
         flag = _find(name)
@@ -58,19 +66,49 @@ def read_other_flags(words: list[str], *, version: str, own: list[str]) -> tuple
             hint = f"; nearest: {near[0]}" if near else ""
             raise UsageError(f"no such option: {name[:60]}{hint}", field=name[:60])
         if not _has(flag, version):
-            seen = f"seen from {flag.first_seen or 'the first'} to {flag.last_seen or 'the newest'}"
-            near = difflib.get_close_matches(
-                name, [*(n for n, f in vllm_flags().items() if _has(f, version)), *own], n=1
-            )
-            hint = f"; nearest: {near[0]}" if near else ""
-            raise UsageError(f"vLLM {version} has no {name} ({seen}){hint}", field=name)
+            raise _not_in(flag, version, own)
         if flag.takes == "value" and not attached:
             while index < len(words) and not words[index].startswith("--"):
                 index += 1
-        ignored.append(name)
-    if not ignored:
-        return ()
-    return (f"accepted, no effect on memory here: {', '.join(ignored)}",)
+        what = _flags_with_memory().get(flag.name)
+        if what is None:
+            ignored.append(name)
+        else:
+            unplanned.append(f"{name} ({what})")
+    notes: tuple[str, ...] = ()
+    if unplanned:
+        notes += (f"accepted but not planned, though memory may depend on it: {', '.join(unplanned)}",)
+    if ignored:
+        notes += (f"accepted, no effect on memory here: {', '.join(ignored)}",)
+    return notes
+
+
+def check_versions(names: Iterable[str], version: str) -> None:
+    """Flags that are our options too must be in this version; --swap-space is noted instead.
+
+    Raises:
+        UsageError: vLLM has that flag, but not in this version; names the nearest it has.
+    """
+    for name in names:
+        flag = vllm_flags().get(name)
+        if flag is not None and name not in _NOTED_INSTEAD and not _has(flag, version):
+            raise _not_in(flag, version, [])
+
+
+def _not_in(flag: Flag, version: str, own: list[str]) -> UsageError:
+    seen = f"seen from {flag.first_seen or 'the first'} to {flag.last_seen or 'the newest'}"
+    near = difflib.get_close_matches(
+        flag.name, [*(name for name, known in vllm_flags().items() if _has(known, version)), *own], n=1
+    )
+    hint = f"; nearest: {near[0]}" if near else ""
+    return UsageError(f"vLLM {version} has no {flag.name} ({seen}){hint}", field=flag.name)
+
+
+@cache
+def _flags_with_memory() -> dict[str, str]:
+    """Flags that are not planned here but can change memory, with what they change."""
+    text = files("planner.serving.engines").joinpath("vllm_flags_memory.csv").read_text("utf-8")
+    return {row["flag"]: row["what"] for row in csv.DictReader(text.splitlines())}
 
 
 def _find(name: str) -> Flag | None:

@@ -1,0 +1,122 @@
+"""Commands as people paste them, and values that no one should get a plan or a traceback for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.running import Run, run
+
+LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
+BASE = (LLAMA, "--gpu", "H100", "--max-model-len", "4096")
+
+
+@pytest.fixture
+def serve(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+    def call(*arguments: str) -> Run:
+        return run(capsys, monkeypatch, "serve", *arguments)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--max-model-len", "²"),
+        ("--max-model-len", "٣"),
+        ("--max-num-seqs", "²"),
+        ("--limit-mm-per-prompt", '{"image": [1]}'),
+        ("--limit-mm-per-prompt", '{"image": Infinity}'),
+        ("--limit-mm-per-prompt", '{"image": -4}'),
+        ("--limit-mm-per-prompt", '{"image": {"count": {}}}'),
+        ("--enable-lora", "--max-loras", "0"),
+        ("--enable-lora", "--max-loras", "-1"),
+        ("--enable-lora", "--max-lora-rank", "-5"),
+        ("--num-speculative-tokens", "-3"),
+        ("--max-cudagraph-capture-size", "-5"),
+        ("--speculative-config", "x"),
+        ("--speculative-config", "[1]"),
+        ("--speculative-config", '{"method": "mtp"}'),
+        ("--speculative-config", '{"method": "mtp", "num_speculative_tokens": true}'),
+        ("--speculative-config", '{"method": "mtp", "num_speculative_tokens": 1e9}'),
+        ("--gpu-memory", "80"),
+        ("--safety-margin", "2"),
+        ("--already-used", "10"),
+        ("--mamba-ssm-cache-dtype", "zzz"),
+        ("--kv-cache-dtype", "q8_0"),
+        ("--max-cudagraph-capture-size", "64", "--engine-version", "0.8.5"),
+    ],
+)
+def test_one_line_and_exit_2(serve, words: tuple[str, ...]) -> None:  # type: ignore[no-untyped-def]
+    result = serve(*BASE, *words)
+    assert (result.status, result.out) == (2, "")
+    assert result.err.count("\n") == 1
+    assert result.err.startswith("vram-planner: ")
+
+
+def test_underscores_are_vllms_other_spelling(serve) -> None:  # type: ignore[no-untyped-def]
+    dashed = serve(*BASE, "--gpu-memory-utilization", "0.8", "--format", "json")
+    assert serve(*BASE, "--gpu_memory_utilization=0.8", "--format", "json").out == dashed.out
+    assert serve(*BASE, "--gpu_memory_utilization", "0.8", "--format", "json").out == dashed.out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--hf-overrides", '{"num_hidden_layers": 2}'),
+        ("--compilation-config", '{"cudagraph_mode": "NONE"}'),
+        ("--cudagraph-capture-sizes", "1", "2", "4"),
+        ("--model-impl", "transformers"),
+        ("--enable-eplb",),
+        ("-O3",),
+        ("-O", "3"),
+    ],
+)
+def test_what_can_change_memory_is_never_called_harmless(serve, words: tuple[str, ...]) -> None:  # type: ignore[no-untyped-def]
+    notes = json.loads(serve(*BASE, *words, "--port", "80", "--format", "json").out)["notes"]
+    flag = "--optimization-level" if words[0].startswith("-O") else words[0]
+    (loud,) = [note for note in notes if note.startswith("accepted but not planned")]
+    assert flag in loud
+    assert "accepted, no effect on memory here: --port" in notes
+
+
+def test_a_pasted_speculative_config(serve) -> None:  # type: ignore[no-untyped-def]
+    words = ("deepseek-ai/DeepSeek-V3", "--gpu", "H200", "-tp", "8", "--format", "json")
+    plain = json.loads(serve(*words).out)
+    config = '{"method": "deepseek_mtp", "num_speculative_tokens": 1}'
+    mtp = json.loads(serve(*words, "--speculative-config", config).out)
+    ngram = json.loads(serve(*words, "--speculative-config", config.replace("deepseek_mtp", "ngram")).out)
+    assert mtp["budget"]["weights_bytes"] > plain["budget"]["weights_bytes"] == ngram["budget"]["weights_bytes"]
+    assert '"num_speculative_tokens": 1' in mtp["command"]
+    eagle = serve(*BASE, "--speculative-config", '{"model": "yuhuili/EAGLE3", "num_speculative_tokens": 3}')
+    assert "the draft model yuhuili/EAGLE3 is not counted" in eagle.out
+
+
+def test_the_command_realises_the_plan(serve) -> None:  # type: ignore[no-untyped-def]
+    """Every option that sizes memory is in the command; given back to the planner it makes the same plan."""
+    words = ("--num-gpu-blocks-override", "3000", "-tp", "16", "-dcp", "2", "--no-enable-chunked-prefill",
+             "--max-num-seqs", "16", "--kv-cache-dtype", "fp8", "--enforce-eager")  # fmt: skip
+    first = json.loads(serve(*BASE, *words, "--format", "json").out)
+    again = first["command"].split()[2:]
+    second = json.loads(serve(*again, "--gpu", "H100", "--format", "json").out)
+    assert second["budget"] == first["budget"]
+    assert second["kv_cache"] == first["kv_cache"]
+
+
+def test_does_not_fit_always_says_by_how_much(serve) -> None:  # type: ignore[no-untyped-def]
+    result = serve(*BASE, "--concurrency", "1000")
+    assert result.status == 1
+    assert ", 1,000 wanted: short by" in result.out.splitlines()[0]
+
+
+def test_output_that_cannot_be_written() -> None:
+    command = f"{sys.executable} -m planner.cli serve {LLAMA} --gpu H100"
+    full = subprocess.run(f"{command} > /dev/full", shell=True, capture_output=True, text=True)
+    assert (full.returncode, full.stderr.count("\n")) == (2, 1)
+    closed = subprocess.run(f"{command} >&-", shell=True, capture_output=True, text=True)
+    assert (closed.returncode, closed.stderr) == (0, "")
