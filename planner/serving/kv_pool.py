@@ -65,6 +65,7 @@ def _pool(
         options=options,
         tokens_line=profile.tokens_line,
         reserves_null_block=profile.reserves_null_block,
+        per_layer_check=profile.capacity_check == "layers" and len(groups) > 1,
     )
 
 

@@ -80,6 +80,7 @@ class Pool:
         tokens_line: rule of the printed token count.
         reserves_null_block: the capacity check leaves one block out.
         needed_block_bytes: what the capacity check counts for a block, where that is not bytes_per_block.
+        per_layer_check: the capacity check adds up layers, without the padding of groups (up to 0.13).
         weighted: a request's blocks are counted in pages of the first group, by the groups' bytes.
     """
 
@@ -91,6 +92,7 @@ class Pool:
     tokens_line: str
     reserves_null_block: bool = False
     needed_block_bytes: int | None = None
+    per_layer_check: bool = False
     weighted: bool = False
 
     def blocks_for(self, length: int) -> int:
@@ -111,6 +113,11 @@ class Pool:
 
     def needed_bytes(self, length: int) -> int:
         """Bytes one request of `length` tokens reserves, as the capacity check counts them."""
+        if self.per_layer_check:
+            return sum(
+                blocks_needed(group.layer, length, self.options) * group.layer.page_bytes * group.layers
+                for group in self.groups
+            )
         return self._block_ids(length) * (self.needed_block_bytes or self.bytes_per_block)
 
     def max_concurrency(self, num_blocks: int, length: int | None = None) -> float:

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (lines of logs stand as they are printed)
 """The start-up log reader: every line format that vLLM prints about memory, old and new, and every refusal."""
 
 from __future__ import annotations
