@@ -12,9 +12,10 @@ import typer
 from planner.cli.deployment_options import GpuMemoryOption, GpuOption
 from planner.errors import UsageError
 from planner.model.load import load_model
+from planner.report.accuracy import serving_page
 from planner.report.rows import Format
 from planner.report.start_log import render_log
-from planner.report.validation import accuracy_page, render_summary
+from planner.report.validation import render_summary
 from planner.units import GIB, parse_size
 from planner.validation.cases import bundled_vllm_cases, load_cases
 from planner.validation.log import read_log
@@ -67,7 +68,7 @@ def validate(
     if once:
         rows = once_per_start(rows)
     if page:
-        typer.echo(accuracy_page(measured, rows, unscored, date=date.today().isoformat()), nl=False)
+        typer.echo(serving_page(measured, rows, unscored, date=date.today().isoformat()), nl=False)
         return
     query = {"cases": str(cases) if cases else "bundled", "by": by.value, "once": once}
     typer.echo(render_summary(rows, unscored, by=by.value, format=format.value, query=query))
