@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "models": ("planner.cli.models", "models"),
     "gpus": ("planner.cli.gpus", "gpus"),
     "formats": ("planner.cli.formats", "formats"),
+    "probe": ("planner.cli.probe", "app"),
     "validate": ("planner.cli.validate", "validate"),
 }
 
@@ -53,7 +54,11 @@ def build_app(names: list[str] | None = None) -> typer.Typer:
     for name in names or list(COMMANDS):
         module, function = COMMANDS[name]
         settings = _PASS_THROUGH if name in _SPELLED_AS_VLLM else {}
-        app.command(name, context_settings=settings)(getattr(import_module(module), function))
+        found = getattr(import_module(module), function)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name, context_settings=settings)(found)
     return app
 
 
