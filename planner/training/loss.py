@@ -76,11 +76,16 @@ def run_head(block: Block, head: Head, hidden: Value) -> tuple[Value, list[Value
     if head.scaled:
         logits = ops.scale(block.tape, logits)
     if head.softcap:
-        logits = ops.scale(block.tape, ops.keep_result(block.tape, ops.scale(block.tape, logits)))
+        logits = _softcap(block.tape, logits)
     if head.upcast == "model":
         logits = ops.cast(block.tape, logits, FP32)
     loss = _loss(block.tape, head, logits)
     return loss, [detached(logits)] if head.keep_outputs else []
+
+
+def _softcap(tape: Tape, logits: Value) -> Value:
+    """cap * tanh(logits / cap)."""
+    return ops.scale(tape, ops.keep_result(tape, ops.scale(tape, logits)))
 
 
 def _loss(tape: Tape, head: Head, logits: Value) -> Value:
@@ -161,6 +166,8 @@ def _chunked(block: Block, head: Head, hidden: Value) -> tuple[Value, list[Value
     pieces = ops.split(tape, hidden, [size * head.output.in_features for size in sizes])
     logits = [linear(block, "lm_head", piece) for piece in pieces]
     del pieces
+    if head.softcap:
+        logits = [_softcap(tape, piece) for piece in logits]
     if head.chunking == "litgpt":
         # Fabric hands a 16-bit model's outputs out in fp32 (lightning fabric HalfPrecision.convert_output)
         logits = [ops.cast(tape, piece, FP32) for piece in logits]

@@ -286,3 +286,15 @@ def own_storage(tape: Tape, x: Value) -> Value:
     if x.storage is None or x.storage.size <= tape.rounding(x.numel * x.width):
         return x
     return copy(tape, x)
+
+
+def add_rows(tape: Tape, total: Value, rows: Value, index: Value) -> Value:
+    """`total.index_add_(0, index, rows)`: in place; keeps the index; the rows' gradient is gathered."""
+    out = Value(total.numel, total.width, total.storage)
+    saved, small = detached(index), shape(rows)
+
+    def backward(grad: Value) -> Sequence[Value | None]:
+        assert saved.numel
+        return grad_alias(grad), tape.like(small)
+
+    return tape.record(out, (total, rows), backward)

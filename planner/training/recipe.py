@@ -172,6 +172,8 @@ def resolve(recipe: Recipe) -> Recipe:
         defaults["sharding"] = "ddp"
     if recipe.base_quantization in ("nf4", "fp4", "int8") and recipe.framework == "transformers":
         defaults["prepare_kbit"] = recipe.method in ("qlora", "qdora")
+    if recipe.prepare_kbit or (recipe.prepare_kbit is None and defaults.get("prepare_kbit")):
+        defaults["gradient_checkpointing"] = True  # prepare_model_for_kbit_training turns it on
     if recipe.method == "galore":
         defaults["optim"] = "galore_adamw"
     fallback = {

@@ -56,6 +56,7 @@ class Segments:
             rope=str(own.get("rope", "hf")),
             expand_keys=bool(own.get("expand_keys", False)),
             reentrant=bool(own.get("reentrant", False)),
+            loops_over_experts=bool(own.get("loops_over_experts", False)),
             own_modules=bool(own.get("own_modules", False)),
             caches=bool(recipe.use_cache) and recipe.method != "inference" and not recipe.gradient_checkpointing,
             joined_projections=bool(own.get("joined_projections", False)),
@@ -178,7 +179,8 @@ class Segments:
         rotary = max((getattr(m, "rotary_dim", 0) for layer in self.spec.layers for m in layer.mixers), default=0)
         size += 2 * tape.rounding(self.seq * rotary * self.width)
         if self.kernels.attention == "eager":
-            size += tape.rounding(self.batch * self.seq * self.seq * self.width)
+            windows = {getattr(m, "sliding_window", None) for layer in self.spec.layers for m in layer.mixers}
+            size += len(windows) * tape.rounding(self.batch * self.seq * self.seq * self.width)
         return size
 
 

@@ -231,7 +231,7 @@ class _Reader:
         kind = recipe.base_quantization
         if kind in (None, "none") or not tensor.linear or tensor.role in (Role.LM_HEAD, Role.ROUTER):
             return False
-        if tensor.num_experts and kind in _BNB:
+        if tensor.num_experts and kind in _BNB and not kernels(recipe).get("loops_over_experts"):
             note = "experts are stacked parameters, which bitsandbytes does not convert: they stay in 16 bit"
             if note not in self.notes:
                 self.notes.append(note)

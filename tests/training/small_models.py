@@ -23,6 +23,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "qwen2": {},
     "qwen3": {"head_dim": 16},
     "gemma": {"head_dim": 16, "hidden_activation": "gelu_pytorch_tanh"},
+    "gemma2": {"head_dim": 16, "hidden_activation": "gelu_pytorch_tanh"},
     "phi3": {},
     "olmo2": {},
     "granite": {},

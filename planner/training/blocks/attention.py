@@ -10,6 +10,7 @@ from planner.model.kinds.attention import Attention
 from planner.training import ops
 from planner.training.blocks.block import Block, linear
 from planner.training.blocks.norms import norm
+from planner.training.habits import has_habit
 from planner.training.tape import Value, detached
 
 
@@ -42,7 +43,8 @@ def attention(block: Block, kind: Attention, x: Value) -> Value:
         key, value = ops.copy(tape, key), ops.copy(tape, value)
         block.cached += [detached(key), detached(value)]
     groups = groups_of(kind)
-    if block.kernels.attention == "eager":
+    capped = has_habit(block.model_type, "softcapped_attention")
+    if block.kernels.attention == "eager" or (capped and block.kernels.attention == "sdpa"):
         out = _eager(block, kind, query, key, value, groups)
     else:
         out = _fused(block, kind, query, key, value, groups)
@@ -105,6 +107,8 @@ def _eager(block: Block, kind: Attention, query: Value, key: Value, value: Value
     key_states, value_states = ops.expand(tape, key, groups), ops.expand(tape, value, groups)
     size = block.batch * heads * block.seq * block.seq
     scores = ops.scale(tape, ops.matmul(tape, query, key_states, size))
+    if has_habit(block.model_type, "softcapped_attention"):
+        scores = ops.scale(tape, ops.keep_result(tape, ops.scale(tape, scores)))
     if block.mask_width:
         scores = ops.add(tape, scores, block.constant(block.batch * block.seq * block.seq, block.mask_width))
     width = query.width

@@ -69,6 +69,7 @@ class Kernels:
         expand_keys: keys and values are repeated to all heads before the kernel.
         joined_projections: queries, keys and values are views of one matrix product, whatever the checkpoint has.
         caches: keys and values go through a cache object, which copies them.
+        loops_over_experts: experts run one after the other, not in one grouped product.
         own_modules: the framework writes its own blocks, so that the habits of transformers' code do not apply.
         reentrant: checkpoints are reentrant, and hold the layer's output while its backward runs.
     """
@@ -84,6 +85,7 @@ class Kernels:
     reentrant: bool = False
     joined_projections: bool = False
     caches: bool = False
+    loops_over_experts: bool = False
     fused_activation: bool = False
     own_modules: bool = False
 

@@ -1,8 +1,8 @@
 """Mixtures of experts: router, dispatch, experts and their sum, for tokens spread evenly over the experts.
 
 Each token is copied for each of its K experts; gate, up and product are held for T x K rows of the expert's width.
-Source: transformers 5.24 integrations/moe.py grouped_mm_experts_forward, modeling_mixtral.py MixtralTopKRouter. The
-loop over experts of earlier releases holds the same tensors in slices.
+Source: transformers 5.24 integrations/moe.py grouped_mm_experts_forward, modeling_mixtral.py MixtralTopKRouter; 4.48
+modeling_mixtral.py MixtralSparseMoeBlock, a loop over experts whose backward holds one expert's gradients at a time.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from planner.training.tape import Value
 
 INDEX = 8  # bytes of an index
 FP32 = 4
+_MOST_TURNS = 16  # more experts than this are taken several at a time: their tensors are small
 
 
 def moe(block: Block, kind: Moe, x: Value) -> Value:
@@ -27,19 +28,44 @@ def moe(block: Block, kind: Moe, x: Value) -> Value:
     scores = ops.softmax_fp32(tape, logits)
     top = ops.part(tape, scores, rows)
     top = ops.mul(tape, top, ops.keep_result(tape, ops.mean(tape, top, tokens)))
-    order = tape.new(rows, INDEX)
-    chosen = ops.gather_rows(tape, x, rows * (kind.expert_input_size or block.hidden_size), order)
-    # the function that dispatches holds its locals to its end: gathered rows, and products before they are put in order
-    hidden = _experts(block, inner, kind, chosen)
-    weighted = ops.mul(tape, hidden, ops.cast(tape, top, width))
-    weighted = ops.gather_rows(tape, weighted, weighted.numel, order)
-    out = ops.mean(tape, weighted, x.numel)
-    del chosen, hidden, weighted
+    if block.kernels.loops_over_experts:
+        out = _looped(block, inner, kind, x, ops.cast(tape, top, width), rows)
+    else:
+        out = _grouped(block, inner, kind, x, ops.cast(tape, top, width), rows)
     if kind.shared is not None:
         shared = mlp(inner, kind.shared, x)
         if kind.shared_gate:
             shared = ops.mul(tape, ops.keep_result(tape, linear_layer(inner, names.shared_gate, x)), shared)
         out = ops.add(tape, out, shared)
+    return out
+
+
+def _grouped(block: Block, inner: Block, kind: Moe, x: Value, top: Value, rows: int) -> Value:
+    """All experts in one grouped product: tokens sorted by expert, computed, weighted, put back, summed."""
+    tape, width = block.tape, kind.expert_input_size or block.hidden_size
+    order = tape.new(rows, INDEX)
+    chosen = ops.gather_rows(tape, x, rows * width, order)
+    hidden = _experts(block, inner, kind, chosen)
+    del chosen
+    weighted = ops.mul(tape, hidden, top)
+    del hidden
+    weighted = ops.gather_rows(tape, weighted, weighted.numel, order)
+    return ops.mean(tape, weighted, x.numel)
+
+
+def _looped(block: Block, inner: Block, kind: Moe, x: Value, top: Value, rows: int) -> Value:
+    """One expert after the other, each adding to the result in place (transformers before 5)."""
+    tape, width = block.tape, kind.expert_input_size or block.hidden_size
+    turns = min(kind.num_experts, _MOST_TURNS)
+    share = -(-rows // turns)
+    out = tape.like(x)
+    for _ in range(turns):
+        index = tape.new(share, INDEX)
+        chosen = ops.gather_rows(tape, x, share * width, index)
+        weighted = ops.mul(tape, _experts(block, inner, kind, chosen), ops.gather_rows(tape, top, share, index))
+        del chosen
+        out = ops.add_rows(tape, out, weighted, index)
+        del weighted, index
     return out
 
 
