@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-from planner.oom import rules_engines, rules_programs, rules_torch
+from planner.oom import rules_engines, rules_pools, rules_programs, rules_torch
 from planner.oom.consistency import contradictions
 from planner.oom.formats import Pattern, families
 from planner.oom.reading import read
@@ -13,6 +13,7 @@ from planner.oom.result import Message, Verdict
 from planner.oom.rules_alone import by_request_alone
 from planner.oom.rules_limits import impossible_size
 
+_HANDLERS = {**rules_engines.HANDLERS, **rules_pools.HANDLERS, **rules_programs.HANDLERS}
 # Kinds of the caching allocators' messages, which the torch rules read.
 _TORCH_KINDS = ("torch_", "xpu_", "async_")
 
@@ -25,13 +26,28 @@ def _patterns() -> dict[str, Pattern]:
 def classify(message: Message) -> Verdict:
     """The verdict on a message, with what is odd about its figures."""
     verdict = _verdict(message)
-    odd = contradictions(message)
-    return replace(verdict, evidence=(*verdict.evidence, *odd)) if odd else verdict
+    more = (*_said_around(message), *contradictions(message))
+    return replace(verdict, evidence=(*verdict.evidence, *more)) if more else verdict
+
+
+_AROUND = {
+    "model_loading_gib": "the log says that loading the model took {} GiB",
+    "kv_cache_memory_gib": "the log says that {} GiB were available for the KV cache",
+    "gpu_blocks": "the log counts {} GPU blocks for the KV cache",
+    "gpu_memory_utilization": "the log names a gpu_memory_utilization of {}",
+}
+
+
+def _said_around(message: Message) -> tuple[str, ...]:
+    """What an engine's lines around its message say of its budget."""
+    if message.program != "vllm" and message.context.get("engine") != "vllm":
+        return ()
+    return tuple(text.format(message.context[name]) for name, text in _AROUND.items() if name in message.context)
 
 
 def _verdict(message: Message) -> Verdict:
     pattern = _patterns().get(message.kind)
-    handler = rules_engines.HANDLERS.get(message.kind) or rules_programs.HANDLERS.get(message.kind)
+    handler = _HANDLERS.get(message.kind)
     bug = impossible_size(message.bytes_of("tried_bytes"))
     if bug is not None:
         return bug

@@ -15,7 +15,11 @@ _TIME = re.compile(
 _RANK = re.compile(r"\brank[ =:]?(\d{1,5})\b|\[rank(\d{1,5})\]|\b[TD]P(\d{1,4})\]", re.IGNORECASE)
 _ALLOC_CONF = re.compile(r"PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF[\"']?\]? ?[=:] ?[\"']?([\w:.,>\[\]-]{1,200})")
 _TORCH_VERSION = re.compile(r"\btorch(?:==| version:? | )(\d\.\d{1,2}(?:\.\d{1,2})?)\b", re.IGNORECASE)
-_FRACTION = re.compile(r"total_gpu_memory \(([\d.]{1,12})GiB\) x gpu_memory_utilization \(([\d.]{1,8})\)")
+_FRACTION = re.compile(
+    r"total_gpu_memory \((\d{1,6}(?:\.\d{1,6})?) ?GiB\) x gpu_memory_utilization \((\d(?:\.\d{1,6})?)\)"
+)
+_LOADED = re.compile(r"Model loading took (\d{1,6}(?:\.\d{1,6})?) Gi?B", re.IGNORECASE)
+_KV_MEMORY = re.compile(r"Available KV cache memory: (-?\d{1,6}(?:\.\d{1,6})?) GiB")
 _BLOCKS = re.compile(r"# (?:GPU|cuda) blocks: (\d{1,10})")
 _GPU_COUNT = re.compile(r"tensor_parallel_size['\"]?[=:] ?(\d{1,4})")
 
@@ -69,8 +73,13 @@ def context_of(raw: str, at: int) -> dict[str, str]:
         found["rank"] = next(g for g in rank.groups() if g is not None)
     fraction = _FRACTION.search(around)
     if fraction:
-        found["gpu_memory_utilization"] = fraction.group(2)
-    for name, pattern in (("gpu_blocks", _BLOCKS), ("tensor_parallel_size", _GPU_COUNT)):
+        found["total_gpu_memory_gib"], found["gpu_memory_utilization"] = fraction.groups()
+    for name, pattern in (
+        ("gpu_blocks", _BLOCKS),
+        ("tensor_parallel_size", _GPU_COUNT),
+        ("model_loading_gib", _LOADED),
+        ("kv_cache_memory_gib", _KV_MEMORY),
+    ):
         match = pattern.search(around)
         if match:
             found[name] = match.group(1)

@@ -52,6 +52,7 @@ MEANINGS: dict[str, str] = {
     "swap_space_bytes": "RAM for swapped KV blocks",
     "driver_reserved_bytes": "what the driver keeps for itself",
     "process_list": "the listed processes one by one",
+    "cache_flushes": "times the allocator gave its cache back within a step",
     "num_ooms": "out-of-memory errors this allocator has raised",
     "num_alloc_retries": "times the cache was given back to find room",
     "non_releasable_bytes": "free pieces of split blocks",

@@ -6,17 +6,20 @@ models (windows, state) are not linear; the number that vLLM prints itself is pr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from planner.oom.reading import CONTEXT_TYPICAL_BYTES
 from planner.oom.result import Message, Verdict
 from planner.oom.thresholds import OTHER_PERCENT, other_least, percent
-from planner.units import format_size
+from planner.units import GIB, format_size
 
 # vLLM's default block; a fitting length is a multiple of it.
 _BLOCK_TOKENS = 16
 # vLLM computes the fraction from a total that is read earlier than free: leave two hundredths.
 _FRACTION_STEP = 0.02
+# Context, graphs and driver need the rest.
+_MOST_FRACTION = 0.98
 # TGI's warm-up swallows any error; below this many tokens the token budget is not what is short.
 _TINY_PREFILL_TOKENS = 1024
 
@@ -53,7 +56,8 @@ def kv_bytes(message: Message) -> Verdict:
     length = message.bytes_of("max_model_len")
     needed, available = message.bytes_of("needed_kv_bytes"), message.bytes_of("available_kv_bytes")
     printed = message.bytes_of("estimated_max_len")
-    evidence, derived = [], {}
+    evidence: list[str] = []
+    derived: dict[str, int | float] = {}
     if needed is not None and available is not None:
         missing = max(0, needed - available)
         evidence.append(
@@ -63,6 +67,9 @@ def kv_bytes(message: Message) -> Verdict:
         derived["missing_kv_bytes"] = missing
         if length is not None:
             derived["fitting_max_model_len"] = fitting_length(length, needed, available)
+    fraction = _fraction_with(message, derived.get("missing_kv_bytes"))
+    if fraction is not None:
+        derived["fitting_gpu_memory_utilization"] = fraction
     if printed is not None:
         evidence.append(f"the engine's own estimate of the longest context: {printed} tokens")
         derived["fitting_max_model_len"] = printed // _BLOCK_TOKENS * _BLOCK_TOKENS
@@ -80,6 +87,15 @@ def kv_bytes(message: Message) -> Verdict:
         advise=("lower_max_model_len", "raise_utilization", "kv_8_bit", "quantize_or_split"),
         derived=derived,
     )
+
+
+def _fraction_with(message: Message, missing: float | None) -> float | None:
+    """The fraction that adds `missing` bytes, to two decimals, where the log prints the budget; at most 0.98."""
+    total, fraction = message.context.get("total_gpu_memory_gib"), message.context.get("gpu_memory_utilization")
+    if missing is None or total is None or fraction is None:
+        return None
+    wanted = math.ceil((float(fraction) + missing / (float(total) * GIB)) * 100) / 100 if float(total) else 1.0
+    return wanted if wanted <= _MOST_FRACTION else None
 
 
 def free_on_startup(message: Message) -> Verdict:

@@ -101,7 +101,7 @@ HOT = (
     "swap space", "startup", "externally", "retract", "buffer", "pinned", "profiled", "pools", "process", "nvidia-smi",
     "pipeline", "gpu on", "on gpu", "warming", "tactic", "erroroutof", "model", "sigkill", "ram", "/dev/shm", "host",
     "scratch", "dataloader", "cublas", "mem-fraction", "indicates that", "max allowed", "may not be", "mps backend",
-    "is free", "reject",
+    "is free", "reject", "hip error",
 )  # fmt: skip
 
 

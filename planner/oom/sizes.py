@@ -37,7 +37,7 @@ class Figure:
 
 def size_pattern(name: str) -> str:
     """Regular expression of a printed size as the group `name`, to be read by the converter "size"."""
-    return rf"(?P<{name}__size>{NUMBER}\s?{UNIT})\b"
+    return rf"(?<![\d.,])(?P<{name}__size>{NUMBER}\s?{UNIT})\b"
 
 
 def read_number(text: str) -> Fraction:

@@ -152,6 +152,24 @@ def test_engine_numbers_are_inverted() -> None:
     assert any("--gpu-memory-utilization to 0.87" in a.do for a in start.actions)
 
 
+def test_lines_around_an_engines_refusal_are_read() -> None:
+    """1.00 GiB missing of 24.00 GiB is 0.0417: 0.90 becomes 0.95."""
+    log = (
+        "INFO worker.py:1 the current vLLM instance can use total_gpu_memory (24.00GiB) x gpu_memory_utilization "
+        "(0.90) = "
+        "21.60GiB\nINFO Model loading took 15.2 GiB\nINFO Available KV cache memory: 1.00 GiB\n"
+        "ValueError: To serve at least one request with the models's max seq len (8192), (2.00 GiB KV cache is "
+        "needed, which "
+        "is larger than the available KV cache memory (1.00 GiB). Try increasing"
+    )
+    finding = one(log)
+    assert finding.verdict.derived["fitting_gpu_memory_utilization"] == 0.95
+    assert finding.verdict.derived["fitting_max_model_len"] == 4096
+    assert any("loading the model took 15.2 GiB" in line for line in finding.verdict.evidence)
+    assert "fitting_gpu_memory_utilization" not in one(log.replace("(24.00GiB)", "(8.00GiB)")).verdict.derived
+    assert one(log.replace("24.00GiB", "2.4.0.0GiB")).failure == "engine_budget"
+
+
 def test_fitting_length_at_the_edges() -> None:
     assert fitting_length(1000, 0, 5) == 0
     assert fitting_length(1000, 10, -5) == 0
@@ -168,4 +186,4 @@ def test_shapes_that_a_request_could_have() -> None:
     assert scores.shape == (28, 18_252, 18_252)
     assert all(abs(t.size_bytes - 17.37 * 2**30) < 2**30 * 0.1 for t in found)
     assert could_be(5, 0, qwen) == ()
-    assert "S = 17,072 for 32 heads" in shape_sentence(round(17.37 * 2**30))
+    assert "S = 17,071 for 32 heads" in shape_sentence(round(17.37 * 2**30))

@@ -283,6 +283,33 @@ def test_what_would_change_the_answer_changes_it() -> None:
             "not_a_failure",
             "engine_budget",
         ),
+        ("NCCL WARN Error: failed to extend /dev/shm/nccl-abc to size 9637892 bytes", "host_memory", None),
+        ("CUDA error 2 at ggml-cuda.cu:5822: out of memory", "device_full", "other_process"),
+        ("14 pytorch allocator cache flushes since last step. this happens when", "not_a_failure", "device_full"),
+        (
+            "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 3,200,000,000 bytes (allocated so far: "
+            "6,400,000,000 "
+            "bytes, limit set to: 8,000,000,000 bytes).",
+            "limit_not_capacity",
+            "device_full",
+        ),
+        (
+            "NPU out of memory. Tried to allocate 2.00 GiB (NPU 0; 60.97 GiB total capacity; 58.20 GiB already "
+            "allocated; "
+            "1.20 GiB free; 58.90 GiB reserved in total by PyTorch)",
+            "device_full",
+            None,
+        ),
+        (
+            "torch.OutOfMemoryError: Allocation on device 0 would exceed allowed memory. (out of "
+            "memory)\nCurrently allocated"
+            "     : 10.86 GiB\nRequested               : 1.25 GiB\nDevice limit            : 12.00 GiB\nFree "
+            "(according to"
+            " CUDA): 0 bytes\nPyTorch limit (set by user-supplied memory fraction)\n          : 17179869184.00 GiB",
+            "device_full",
+            None,
+        ),
+        ("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 21.29G of 15.48G hbm.", "device_full", None),
         (
             "[TP0] The memory capacity is unbalanced. Some GPUs may be occupied by other processes.",
             "other_process",

@@ -37,7 +37,8 @@ _NCCL_SHM = (
     Pattern(
         kind="nccl_shm",
         needle="/dev/shm/nccl",
-        regex=r"(?:Error while (?:creating|attaching to) shared memory segment|Call to posix_fallocate failed)"
+        regex=r"(?:Error while (?:creating|attaching to) shared memory segment|failed to extend|Call to "
+        r"posix_fallocate failed)"
         r"[^\n]{0,40}/dev/shm/nccl|posix_fallocate failed[^\n]{0,20}No space left on device",
         failure="host_memory",
         confidence="high",
@@ -184,6 +185,24 @@ _OTHERS = (
         why="RMM's pool could not grow",
         would_change="the pool's size and the card's free memory at that moment",
         advise=("look_at_card", "smaller_batch"),
+    ),
+    Pattern(
+        kind="cupy",
+        needle="allocated so far",
+        regex=r"Out of memory allocating (?P<tried_bytes__int>[\d,]{1,30}) bytes \(allocated so far: "
+        r"(?P<allocated_bytes__int>[\d,]{1,30}) bytes(?:, limit set to: (?P<allowed_bytes__int>[\d,]{1,30}) bytes)?",
+    ),
+    Pattern(
+        kind="deepspeed_flushes",
+        needle="allocator cache flushes since last step",
+        regex=r"(?P<cache_flushes__int>\d{1,9}) pytorch allocator cache flushes since last step",
+        failure="not_a_failure",
+        second="device_full",
+        confidence="high",
+        why="memory pressure: the allocator gave its cache back to find room, and went on, slowly",
+        would_change="an out-of-memory error after it",
+        advise=("smaller_batch", "levers_train"),
+        versions="DeepSpeed",
     ),
     Pattern(
         kind="directml",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from planner.oom.formats.base import Family, Pattern
 from planner.oom.sizes import size_pattern as size
 
-_GPU = r"GPU\s?(?P<device__int>\d{1,3})?\s?[\x00-\x1f]?\s?"
+_GPU = r"(?:GPU|NPU|XPU|MUSA)\s?(?P<device__int>\d{1,3})?\s?[\x00-\x1f]?\s?"
 
 _CACHING = (
     Pattern(
@@ -52,7 +52,7 @@ _CACHING = (
         needle="total capac",
         regex=rf"(?:{_GPU}has a )?total capaci?ty of {size('total_bytes')}",
     ),
-    Pattern(kind="torch_total_bare", needle="total capac", regex=rf"(?<!; ){size('total_bytes')} total capac"),
+    Pattern(kind="torch_total_bare", needle="total capac", regex=rf"{size('total_bytes')} total capac"),
     Pattern(kind="torch_free_of_which", needle="is free", regex=rf"of which {size('free_bytes')} is free"),
     Pattern(kind="torch_free", needle="free", regex=rf"{size('free_bytes')} (?:is )?free ?[;,.)]", attach_only=True),
     Pattern(kind="torch_allowed", needle="allowed", regex=rf"{size('allowed_bytes')} allowed\b", attach_only=True),
@@ -187,8 +187,8 @@ _BARE = (
     ),
     Pattern(
         kind="cuda_error",
-        needle="error: out of memory",
-        regex=r"(?:CUDA|HIP|XPU|NPU|CuPy|cupy)[\w ]{0,20} error: out of memory",
+        needle=("error: out of memory", "cuda error", "hip error"),
+        regex=r"(?:CUDA|HIP|XPU|NPU)(?: [Rr]untime)? error(?: \d{1,4})?(?: at [\w./\\-]{1,80}:\d{1,6})?: out of memory",
         failure="device_full",
         second="other_process",
         confidence="low",
