@@ -9,6 +9,7 @@ from typing import Final
 from planner.errors import UsageError
 from planner.memory.format_table import weight_format
 from planner.memory.formats import Plain, WeightFormat
+from planner.memory.quantisation import scheme_from_config
 from planner.memory.sharding import Parallelism, local_shape, stage_layer_counts, stage_slices
 from planner.model.model import Model
 from planner.model.spec import Layer, ModelSpec
@@ -129,6 +130,8 @@ class _Reader:
             data_parallel_size=1,
             vocabulary_multiple=multiple,
         )
+        own = spec.quantization_config is not None and recipe.base_quantization in (None, "none")
+        self.scheme = scheme_from_config(spec, dtype=recipe.dtype) if own else None
         self.targets = _Targets(recipe.lora_target_modules or _DEFAULT_TARGETS)
         self.adapted = self.saved = 0
         self.notes: list[str] = []
@@ -212,6 +215,10 @@ class _Reader:
             stored, storage = weight_format(_FORMATS[kind] + ("_dq" if double else "")), _STORAGE[kind]
         elif recipe.prepare_kbit:
             width, stored = 4, Plain(name="float32", element_bytes=4)
+        elif self.scheme is not None:
+            kept = self.scheme.format_of(replace(tensor, name=name))
+            if not isinstance(kept, Plain):
+                stored, storage = kept, "dequantised" if kept.name.startswith("bnb") else "fused"
         trainable = recipe.method in ("full", "galore", "freeze") and in_trained_part
         adapter = self._adapter(tensor, name)
         saved_copy = recipe.adapters and any(

@@ -23,8 +23,12 @@ def attention(block: Block, kind: Attention, x: Value) -> Value:
         query, key, value = ops.split(tape, linear(inner, names.fused, x), sizes)
     else:
         query = linear(inner, names.query, x)
-        key = linear(inner, names.key, x)
-        value = key if kind.value_from_key else linear(inner, names.value, x)
+        if kind.owns_key_value:
+            key = linear(inner, names.key, x)
+            value = key if kind.value_from_key else linear(inner, names.value, x)
+        else:  # an earlier layer's, kept there
+            key = block.constant(block.tokens * kind.key_size, query.width)
+            value = block.constant(block.tokens * kind.value_size, query.width)
         if block.kernels.joined_projections and groups_of(kind) == 1:
             sizes = [query.numel, key.numel, value.numel]
             joined = ops.cat(tape, (query, key, value))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from planner.errors import UnsupportedArchitecture
 from planner.training import ops
 from planner.training.habits import has_habit
 from planner.training.tape import Tape, Value, detached, parameter
@@ -132,9 +133,22 @@ class Block:
             known = self._parameters[name] = parameter(numel, width, trainable=trainable)
         return known
 
+    def spec_of(self, name: str) -> Weight:
+        """The weight of that name.
+
+        Raises:
+            UnsupportedArchitecture: the block's code asks for a tensor that this model names otherwise, or has not.
+        """
+        found = self.weights.get(name)
+        if found is None:
+            raise UnsupportedArchitecture(
+                f"the training memory of {self.model_type} blocks is not modelled: no tensor {name}", field="model_type"
+            )
+        return found
+
     def weight(self, name: str) -> Value:
         """The tape's value of a weight of the layer."""
-        weight = self.weights[name]
+        weight = self.spec_of(name)
         return self.parameter(name, weight.numel, weight.width, trainable=weight.trainable)
 
     def sub(self, prefix: str) -> Block:
@@ -152,7 +166,7 @@ class Block:
 
 def linear(block: Block, name: str, x: Value) -> Value:
     """A linear layer `name`, with its adapter if it has one."""
-    weight = block.weights[f"{name}.weight"]
+    weight = block.spec_of(f"{name}.weight")
     out = _base_linear(block, name, weight, x)
     if weight.adapter is None:
         return out
@@ -224,7 +238,7 @@ def _scaled_by_magnitude(
 
 def stacked_linear(block: Block, name: str, x: Value, rows: int, out_features: int) -> Value:
     """A grouped product: every row goes through the matrix of its own expert."""
-    weight = block.weights.get(name) or block.weights[f"{name}.weight"]
+    weight = block.weights.get(name) or block.spec_of(f"{name}.weight")
     tape = block.tape
     if weight.storage == "plain":
         key = name if name in block.weights else f"{name}.weight"

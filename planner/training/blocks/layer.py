@@ -35,6 +35,7 @@ from planner.training.tape import Value
 _AFTER_BOTH: Final = (("attention.output.LayerNorm", "output.LayerNorm"), ("attention.LayerNorm", "output.LayerNorm"),
                       ("post_attention_layernorm", "post_mlp_layernorm"))  # fmt: skip
 _POST_BOTH: Final = ("post_attention_layernorm", "post_feedforward_layernorm")
+_OTHER_STREAMS: Final = frozenset({"gemma3n"})  # several residual streams (AltUp, Laurel)
 _PARALLEL: Final = frozenset({"gpt_neox"})  # two norms, side by side all the same (use_parallel_residual)
 
 
@@ -56,6 +57,8 @@ def places(layer: Layer, model_type: str) -> Norms:
     Raises:
         UnsupportedArchitecture: an arrangement that is not modelled.
     """
+    if model_type in _OTHER_STREAMS:
+        raise UnsupportedArchitecture(f"the training memory of {model_type} layers is not modelled", field="model_type")
     named = {norm.name: norm for norm in layer.norms}
     names = tuple(named)
     norms = layer.norms
