@@ -12,9 +12,12 @@ import typer
 from planner.cli.deployment_options import DEFAULT_VERSION, find_card
 from planner.cli.serve import token_count
 from planner.errors import UsageError
+from planner.memory.cache_formats import cache_format
+from planner.memory.exports import check_export_name
 from planner.model.load import load_model
 from planner.report.comparison import MOST_SORTED, fitting, ordered, render_comparison, stream
 from planner.report.rows import Format
+from planner.serving.checks import check_values
 from planner.serving.deployment import Deployment
 from planner.serving.grid import Axes, Cell, compare_cells
 
@@ -100,6 +103,13 @@ def _axes(
     base = Deployment(
         engine_version=engine_version, gpu_memory_utilization=gpu_memory_utilization, concurrency=concurrency
     )
+    check_values(base)
+    quantizations = [None if name == "none" else name for name in _split(quantization) or ["none"]]
+    for name in quantizations:
+        if name is not None:
+            check_export_name(name)
+    for name in _split(kv_cache_dtype):
+        cache_format(name, None)
     loaded = [load_model(name) for name in models]
     lengths = [token_count(text) for text in _split(max_model_len)]
     if any(length is None or length < 1 for length in lengths):
@@ -107,7 +117,7 @@ def _axes(
     return Axes(
         models=loaded,
         gpus=[replace(base, gpu=card, gpu_memory_bytes=size) for card, size in cards],
-        quantizations=[None if name == "none" else name for name in _split(quantization) or ["none"]],
+        quantizations=quantizations,
         cache_dtypes=_split(kv_cache_dtype) or ["auto"],
         tensor_parallel_sizes=[_whole(text) for text in _split(tensor_parallel_size) or ["1"]],
         lengths=[length for length in lengths if length]

@@ -15,7 +15,7 @@ from planner.memory.dialects.integer import bits_format
 from planner.memory.dialects.reading import Reading
 from planner.memory.format_table import grouped_format, weight_format
 from planner.memory.formats import Grouped, WeightFormat
-from planner.memory.ggml_mixes import mix_names
+from planner.memory.ggml_mixes import is_mix, mix_names
 from planner.memory.scheme import TOWERS, Rule, Rules
 from planner.model.spec import ModelSpec
 
@@ -66,6 +66,25 @@ _EXL: Final = re.compile(r"(exl[23])[-_ ]?(\d{1,2}(?:\.\d{1,3})?)(?:bpw)?")
 _EXL_HEAD_BITS: Final = 6.0
 
 
+def check_export_name(name: str) -> None:
+    """Whether --quantization can name it.
+
+    Raises:
+        UnsupportedQuantization: neither an export nor a GGUF mix; lists them.
+    """
+    wanted = _normal(name)
+    if not is_mix(name) and wanted not in EXPORTS and not _EXL.fullmatch(wanted):
+        raise UnsupportedQuantization(
+            f"quantization: {name[:40]!r} is not known; one of {', '.join([*EXPORTS, 'exl2-4.0bpw', 'exl3-4.0bpw'])}, "
+            f"or a GGUF mix: {', '.join(mix_names())}",
+            field="quantization",
+        )
+
+
+def _normal(name: str) -> str:
+    return name.strip().lower().replace("_", "-")
+
+
 def read_export(
     name: str, spec: ModelSpec, *, group_size: int | None = None, quantize_lm_head: bool = False
 ) -> Reading:
@@ -74,17 +93,12 @@ def read_export(
     Raises:
         UnsupportedQuantization: no such name, or a group size for a format without groups.
     """
-    wanted = name.strip().lower().replace("_", "-")
+    check_export_name(name)
+    wanted = _normal(name)
     exl = _EXL.fullmatch(wanted)
     if exl:
         return _read_exl(exl.group(1), float(exl.group(2)))
-    export = EXPORTS.get(wanted)
-    if export is None:
-        raise UnsupportedQuantization(
-            f"quantization: {name!r} is not known; one of {', '.join([*EXPORTS, 'exl2-4.0bpw', 'exl3-4.0bpw'])}, "
-            f"or a GGUF mix: {', '.join(mix_names())}",
-            field="quantization",
-        )
+    export = EXPORTS[wanted]
     stored = _stored(export.format, name, group_size)
     experts = True if export.experts_only and _has_experts(spec) else None
     notes = [f"quantization {wanted} is planned as {stored.name} ({export.tool})"]

@@ -83,7 +83,8 @@ def render_comparison(cells: list[Cell], *, format: Format, query: Mapping[str, 
     marked = pareto(cells)
     rows = [as_row(cell) | {"pareto": index in marked} for index, cell in enumerate(cells)]
     shown = rows if format in (Format.JSON, Format.CSV) else rows[:_PEOPLE_ROWS]
-    text = render_rows(shown, columns=_COLUMNS, format=format, query=query)
+    columns = _COLUMNS if any(row["reason"] for row in shown) else _COLUMNS[:-1]
+    text = render_rows(shown, columns=columns, format=format, query=query)
     if len(shown) < len(rows):
         text += f"\n({len(rows) - len(shown):,} more rows: --format csv or json has all)"
     return text

@@ -64,7 +64,7 @@ def plan_json(plan: ServingPlan, advice: Advice | None = None) -> dict[str, obje
             "data_parallel_size": asked.data_parallel_size,
             "enable_expert_parallel": asked.enable_expert_parallel,
             "dtype": resolved.dtype,
-            "quantization": asked.quantization if plan.scheme.label != resolved.dtype else None,
+            "quantization": asked.quantization if plan.model.spec.quantization_config is None else None,
             "weight_format": plan.scheme.label,
             "kv_cache_dtype": asked.kv_cache_dtype,
             "block_size": plan.pool.block_size,

@@ -149,6 +149,8 @@ def plan_serving(
     points = request_lengths(input_lengths, output_lengths)
     over_long = [name for name, length in points if length > resolved.max_model_len and name != "mean"]
     said = [*notes, *model.spec.notes, *model.notes, *resolved.notes, *scheme.notes]
+    if deployment.quantization is not None and model.spec.quantization_config is not None:
+        said.append(f"already quantised ({scheme.label}): planned as it is, without --quantization")
     if over_long:
         said.append(f"requests at {', '.join(over_long)} are longer than max_model_len {resolved.max_model_len:,}")
     if any(name == "mean" for name, _ in points):

@@ -120,3 +120,28 @@ def test_output_that_cannot_be_written() -> None:
     assert (full.returncode, full.stderr.count("\n")) == (2, 1)
     closed = subprocess.run(f"{command} >&-", shell=True, capture_output=True, text=True)
     assert (closed.returncode, closed.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-q", "none,zzz"),
+        ("--kv-cache-dtype", "auto,zzz"),
+        ("--concurrency", "0"),
+        ("--gpu-memory-utilization", "5"),
+        ("--tensor-parallel-size", "²"),
+        ("--max-model-len", "8k,²"),
+    ],
+)
+def test_compare_refuses_what_no_cell_can_have(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    result = run(capsys, monkeypatch, "compare", LLAMA, "--gpu", "H100", *words)
+    assert (result.status, result.out, result.err.count("\n")) == (2, "", 1)
+
+
+def test_a_quantised_checkpoint_says_so(serve) -> None:  # type: ignore[no-untyped-def]
+    document = json.loads(serve("openai/gpt-oss-20b", "--gpu", "H100", "-q", "awq", "--format", "json").out)
+    assert document["deployment"]["quantization"] is None
+    assert any(note.startswith("already quantised (mxfp4)") for note in document["notes"])
+    assert "--quantization" not in document["command"]
