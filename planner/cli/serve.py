@@ -155,6 +155,15 @@ def serve(
         str | None, typer.Option(help="600, mean=600 or p50=600,p95=4000,p99=12000.", rich_help_panel=WORKLOAD)
     ] = None,
     output_len: Annotated[str | None, typer.Option(help="As --input-len.", rich_help_panel=WORKLOAD)] = None,
+    attn_implementation: Annotated[
+        str, typer.Option(help="For transformers: sdpa, flash_attention_2 or eager.", rich_help_panel=WORKLOAD)
+    ] = "sdpa",
+    cache_implementation: Annotated[
+        str, typer.Option(help="For transformers: dynamic, static or none.", rich_help_panel=WORKLOAD)
+    ] = "dynamic",
+    logits_to_keep: Annotated[
+        str | None, typer.Option(help="For transformers: all or last.", rich_help_panel=WORKLOAD)
+    ] = None,
     assume_family: Annotated[
         str | None, typer.Option(help="Read an unknown model_type as this one.", rich_help_panel=WORKLOAD)
     ] = None,
@@ -176,9 +185,20 @@ def serve(
     Examples: vram-planner serve Qwen/Qwen3-8B --gpu 4090 --max-model-len 16k; vram-planner serve
     meta-llama/Llama-3.1-8B-Instruct --gpu H100 --input-len p50=600,p95=4000 --output-len p50=200,p95=800
     """
-    if engine != "vllm":
-        raise UsageError(f"--engine {engine[:40]!r} is not known here; expected vllm", field="engine")
+    if engine not in ("vllm", "transformers"):
+        raise UsageError(f"--engine {engine[:40]!r} is not known here; expected vllm or transformers", field="engine")
     card, total = find_card(gpu, gpu_memory)
+    if engine == "transformers":
+        from planner.cli.plain import serve_plain
+
+        serve_plain(
+            load_model(model, assume_family=assume_family), card=card, total=total, dtype=dtype,
+            quantization=quantization, group_size=group_size, batch_size=max_num_seqs or concurrency,
+            max_model_len=token_count(max_model_len), input_len=input_len, output_len=output_len,
+            attention=attn_implementation, cache=cache_implementation, logits=logits_to_keep, format=format.value,
+            explain=explain,
+        )  # fmt: skip
+        return
     notes = read_other_flags(list(context.args), version=engine_version, own=_own_options(context))
     check_versions(_given_options(context), engine_version)
     loaded = load_model(model, assume_family=assume_family)
