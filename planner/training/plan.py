@@ -200,6 +200,9 @@ def _phases(
         if phase.name == "backward of the layers":
             size += held.unit_gradients
         found.append(PhasePeak(name=phase.name, allocated_bytes=size))
+    if extra.reference_logits_bytes:
+        before = during + extra.reference_logits_bytes + step.phases[0].activation_bytes - step.saved_bytes
+        found.insert(1, PhasePeak(name="reference forward", allocated_bytes=before))
     if recipe.method != "inference" and not recipe.optimizer_in_backward:
         fused = bool(kernels(recipe).get("fused_optimizer"))
         temporary = 0 if fused else held.step_temporary

@@ -19,6 +19,16 @@ QUANTISATIONS: Final = ("none", "nf4", "fp4", "int8", "gptq", "awq", "torchao-nf
 SHARDINGS: Final = ("none", "ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp2", "hsdp")
 LOSSES: Final = ("hf", "in-place", "chunked", "liger", "cce", "megatron")
 ATTENTIONS: Final = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
+# Other names that the stacks go by.
+_FRAMEWORK_NAMES: Final = {
+    "lit-gpt": "litgpt",
+    "llama-factory": "llamafactory",
+    "megatron-lm": "megatron",
+    "fms-hf-tuning": "fms",
+    "peft": "transformers",
+    "plain": "transformers",
+    "plain-loop": "transformers",
+}
 # What inductor makes of a block: element-wise functions are fused and recomputed, as the hand-written kernels do.
 COMPILED: Final = {"norm": "fused", "rope": "fused", "mlp": "liger", "compiled": True}
 _ADAPTERS: Final = ("lora", "qlora", "dora", "qdora", "rslora")
@@ -162,6 +172,7 @@ def resolve(recipe: Recipe) -> Recipe:
     Raises:
         UsageError: an option's value is not known or not possible; names the option.
     """
+    recipe = replace(recipe, framework=_FRAMEWORK_NAMES.get(recipe.framework.lower(), recipe.framework.lower()))
     _check_names(recipe)
     defaults = dict(frameworks()[recipe.framework]["defaults"])
     if recipe.method in ("qlora", "qdora"):

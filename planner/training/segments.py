@@ -143,6 +143,8 @@ class Segments:
             tied = (*self.found.embeddings, *self.found.head)
             output = next(t for t in tied if t.tensor.role is Role.EMBEDDING)
         weight = replace(_weight(output), adapter=None)
+        if self.recipe.objective == "reward":
+            weight = replace(weight, out_features=1)  # a score head: one row in place of the vocabulary
         recipe, own = self.recipe, self.own
         head = Head(
             norm=final_norm(self.spec), output=weight, loss=recipe.loss or "hf",

@@ -73,7 +73,9 @@ def shard(states: States, found: Inventory, recipe: Recipe, *, hidden_size: int)
         gradients, temporary = scale, scale if temporary else 0
         if states.optimizer.states[:1] == ("param",):
             optimizer *= 2
-    loading, buckets, gathered, unit_gradients, host = weights, 0, 0, 0, 0
+    # A matrix arrives in 16 bit and is packed on the GPU, one after the other.
+    arriving = max((2 * t.numel for t, _ in found.all() if t.storage == "dequantised"), default=0)
+    loading, buckets, gathered, unit_gradients, host = weights + arriving, 0, 0, 0, 0
     notes: tuple[str, ...] = ()
     if kind == "ddp" and ranks > 1:
         buckets = gradients

@@ -77,6 +77,26 @@ def test_objectives(objective: str) -> None:
         assert with_reference - without == 494_032_768 * 2
 
 
+def test_a_reward_model_has_no_logits() -> None:
+    reward = plan(method="full", objective="reward", gradient_checkpointing=True).step.logits_bytes
+    pairs = plan(method="full", objective="orpo", gradient_checkpointing=True).step.logits_bytes
+    # forward: 2 sequences x 2048 tokens x 151,936 entries x (2 + 4 + 4) B
+    assert pairs - reward >= 2 * 2048 * 151_936 * 10 - 58_687_488
+
+
+def test_a_checkpoint_that_is_quantised_keeps_its_format() -> None:
+    """Qwen2.5-7B-Instruct-AWQ: its files hold 5.58e9 B, the bf16 model 15.2e9."""
+    model = load_model("Qwen/Qwen2.5-7B-Instruct-AWQ")
+    found = plan_training(model, Recipe(method="lora", gradient_checkpointing=True), _GPU)
+    assert found.states.frozen_bytes == pytest.approx(5.58e9, rel=0.01)
+    with pytest.raises(UsageError):
+        plan_training(model, Recipe(method="full"), _GPU)
+
+
+def test_other_names_of_a_framework() -> None:
+    assert resolve(Recipe(framework="LLaMA-Factory")).framework == "llamafactory"
+
+
 def test_what_is_reported_as_largest_fits_and_a_little_more_does_not() -> None:
     recipe = Recipe(method="lora", gradient_checkpointing=True, max_seq_length=1024)
     largest = largest_that_fits(_MODEL, recipe, _GPU, gpu_memory_bytes=8 * GIB)
