@@ -45,11 +45,16 @@ def diagnose(*sources: str | Path) -> Diagnosis:
         raise SourceError("nothing to diagnose; give a text, a file or - for standard input")
     findings: list[Finding] = []
     notes: list[str] = []
+    empty = []
     for source in sources:
         found, said = _read(source)
         findings += found
         notes += said
-    return _diagnosis(findings, notes)
+        if not found:
+            empty.append("the text" if _is_text(source) else "standard input" if source == STDIN else str(source))
+    if findings:
+        notes += [f"{name}: nothing was recognised" for name in empty]
+    return _diagnosis(findings, notes, empty)
 
 
 def diagnose_text(text: str, *, name: str = "text") -> Diagnosis:
@@ -59,12 +64,12 @@ def diagnose_text(text: str, *, name: str = "text") -> Diagnosis:
         NotRecognised: the text holds nothing that is looked for.
         SourceError: the text is empty.
     """
-    return _diagnosis(*_from_text(text, name))
+    return _diagnosis(*_from_text(text, name), [name])
 
 
-def _diagnosis(findings: list[Finding], notes: list[str]) -> Diagnosis:
+def _diagnosis(findings: list[Finding], notes: list[str], names: list[str]) -> Diagnosis:
     if not findings:
-        raise NotRecognised(f"nothing was recognised; looked for {LOOKED_FOR}")
+        raise NotRecognised(f"{', '.join(names[:5])}: nothing was recognised; looked for {LOOKED_FOR}")
     return Diagnosis(findings=tuple(_ordered(findings)), notes=(*notes, *_across(findings)))
 
 
@@ -74,11 +79,17 @@ def _from_text(text: str, name: str) -> tuple[list[Finding], list[str]]:
 
 def _read(source: str | Path) -> tuple[list[Finding], list[str]]:
     text = str(source)
-    is_text = isinstance(source, str) and source != STDIN and ("\n" in text or " " in text) and not _is_file(text)
-    if is_text:
+    if _is_text(source):
         return _from_text(text, "text")
     with opened(text) as stream:
         return _from_stream(stream, "standard input" if text == STDIN else text)
+
+
+def _is_text(source: str | Path) -> bool:
+    """Whether a source is the text itself: a string with a space or a line break that is no file's name."""
+    if not isinstance(source, str) or source == STDIN:
+        return False
+    return ("\n" in source or " " in source) and not _is_file(source)
 
 
 def _is_file(text: str) -> bool:

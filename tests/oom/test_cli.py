@@ -158,3 +158,13 @@ def test_the_same_advice_is_told_once(tmp_path: Path) -> None:
     assert text.count("as for 1") == 7
     assert text.count("frees no live tensor") == 1
     assert len(json.loads(run(str(path), "--format", "json"))["findings"]) == 8
+
+
+def test_an_input_without_anything_is_named_beside_one_that_has(log: str, tmp_path: Path) -> None:
+    calm = tmp_path / "calm.log"
+    calm.write_text("all is well")
+    document = json.loads(run(log, str(calm), "--format", "json"))
+    assert len(document["findings"]) == 1
+    assert document["notes"] == [f"{calm}: nothing was recognised"]
+    with pytest.raises(NotRecognised, match=r"calm\.log: nothing was recognised"):
+        run(str(calm))
