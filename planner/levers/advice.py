@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from planner.errors import UsageError
 from planner.levers.candidates import TABLE, serving_levers
 from planner.levers.effect import effects
 from planner.levers.goal import Goal, Solved, solve
-from planner.levers.lever import Effect, LeverSet, kinds
+from planner.levers.lever import Effect, LeverSet, kept_in
 from planner.levers.question import ServingQuestion
 from planner.levers.relief import Relief, relief
 from planner.levers.search import fitting_sets
@@ -40,23 +38,12 @@ class Advice:
 
 
 def kept_inputs(names: Iterable[str]) -> frozenset[str]:
-    """The inputs that `--keep` forbids touching, from their option names.
+    """The inputs that `serve --keep` forbids touching, from their option names.
 
     Raises:
         UsageError: a name that no lever changes; names the nearest.
     """
-    table = kinds(TABLE)
-    known = {kind.input.replace("_", "-"): kind.input for kind in table.values()}
-    known |= {kind.name: kind.input for kind in table.values()} | _ALSO_KEPT
-    kept = set()
-    for name in names:
-        word = name.strip().lower().lstrip("-").replace("_", "-")
-        if word not in known:
-            near = difflib.get_close_matches(word, known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else f"; expected one of {', '.join(sorted(known))}"
-            raise UsageError(f"--keep: no lever changes {word[:40]!r}{hint}", field="keep")
-        kept.add(known[word])
-    return frozenset(kept)
+    return kept_in(TABLE, names, also=_ALSO_KEPT)
 
 
 def advise(

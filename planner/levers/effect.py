@@ -5,32 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from planner.levers.lever import Effect, Lever, Value
-from planner.levers.question import ServingQuestion
-from planner.serving.plan import ServingPlan
+from planner.levers.lever import Effect, Lever, Plan, Question, Value
 
 _SCAN_UP_TO: Final = 8
 
 
-def saving(question: ServingQuestion, before: ServingPlan, after: ServingPlan) -> int:
-    """Bytes that `after` needs less than `before` on the fullest rank.
-
-    A changed memory fraction changes no need; it moves bytes of the card between the engine and what lives outside,
-    and what it moves to the side that was short counts.
-    """
-    saved = question.needed_bytes(before) - question.needed_bytes(after)
-    moved = after.budget.requested_bytes - before.budget.requested_bytes
-    same_card = before.resolved.gpu_memory_bytes == after.resolved.gpu_memory_bytes
-    if not saved and same_card and after.utilization != before.utilization:
-        return abs(moved)
-    return saved
-
-
-def effects(question: ServingQuestion, before: ServingPlan, levers: Sequence[Lever]) -> tuple[Effect, ...]:
+def effects(question: Question[Plan], before: Plan, levers: Sequence[Lever]) -> tuple[Effect, ...]:
     """Every lever alone: at the mildest value that fits, else at its strongest; those that save nothing left out."""
     found = []
     for lever in levers:
-        if lever.kind.name == "gpu-memory-utilization" and not _helps(before, lever):
+        if not question.helps(before, lever):
             continue
         effect = _effect(question, before, lever)
         if effect is not None and (effect.saves_bytes > 0 or effect.fits_alone):
@@ -38,29 +22,17 @@ def effects(question: ServingQuestion, before: ServingPlan, levers: Sequence[Lev
     return tuple(found)
 
 
-def _helps(before: ServingPlan, lever: Lever) -> bool:
-    """The fraction's move goes to the side that is short: down is no help while the cache itself does not fit."""
-    present = before.resolved.gpu_memory_utilization
-    rises = float(lever.values[-1]) > present
-    outside_short = before.outside.free_bytes < 0 or (
-        before.startup_error is not None and before.startup_error.kind in ("free_memory", "outside_budget")
-    )
-    return rises != outside_short if before.verdict == "does_not_fit" else True
-
-
-def _effect(question: ServingQuestion, before: ServingPlan, lever: Lever) -> Effect | None:
-    strongest = lever.set_to(lever.values[-1])
-    after = question.try_ask(strongest.changes)
+def _effect(question: Question[Plan], before: Plan, lever: Lever) -> Effect | None:
+    setting = lever.set_to(lever.values[-1])
+    after = question.try_ask(setting.changes)
     if after is None:
         return None
-    if after.verdict != "fits" or before.verdict == "fits":
-        return Effect(
-            setting=strongest, saves_bytes=saving(question, before, after), fits_alone=after.verdict == "fits"
-        )
-    place = first_fitting(lever.values, lambda place: question.fits(lever.set_to(lever.values[place]).changes))
-    setting = lever.set_to(lever.values[place])
-    plan = question.ask(setting.changes)
-    return Effect(setting=setting, saves_bytes=saving(question, before, plan), fits_alone=plan.verdict == "fits")
+    if question.verdict(after) == "fits" and question.verdict(before) != "fits":
+        place = first_fitting(lever.values, lambda place: question.fits(lever.set_to(lever.values[place]).changes))
+        setting = lever.set_to(lever.values[place])
+        after = question.ask(setting.changes)
+    saved = question.saving(before, after)
+    return Effect(setting=setting, saves_bytes=saved, fits_alone=question.verdict(after) == "fits")
 
 
 def first_fitting(values: Sequence[Value], fits: Callable[[int], bool]) -> int:

@@ -6,14 +6,17 @@ Nothing here knows a memory term. What a lever saves is the difference between t
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Final
+from typing import Final, Protocol, TypeVar
+
+from planner.errors import UsageError
 
 Value = int | float | str | bool
 Changes = Mapping[str, object]
+Plan = TypeVar("Plan")
 
 COSTS: Final = ("nothing", "inputs", "concurrency", "context", "quality", "speed", "cards")
 
@@ -26,6 +29,7 @@ class Kind:
         name: the lever, spelled as the option it changes.
         input: the field that it changes, which `--keep` protects.
         rank: place in the order of cost, 1 the cheapest; levers of one rank cost alike.
+        step: where its first value stands among the values of its group, for weighing one against another.
         group: levers of one group exclude each other.
         phase: when it acts: "loading", "profiling", "cache sizing", "graph capture", "run time".
         cost: one of COSTS.
@@ -35,6 +39,7 @@ class Kind:
     name: str
     input: str
     rank: int
+    step: int
     group: str
     phase: str
     cost: str
@@ -129,11 +134,75 @@ class LeverSet:
     command: str
 
 
+class Question(Protocol[Plan]):
+    """What was asked, and how to ask it again with other inputs."""
+
+    def ask(self, changes: Changes) -> Plan:
+        """The plan with some inputs changed; a PlannerError where the change is not possible."""
+        ...
+
+    def try_ask(self, changes: Changes) -> Plan | None:
+        """The same, or None where the change is not possible."""
+        ...
+
+    def fits(self, changes: Changes) -> bool:
+        """Whether the plan with these changes fits, every term at its high end."""
+        ...
+
+    def verdict(self, plan: Plan) -> str:
+        """The plan's verdict."""
+        ...
+
+    def saving(self, before: Plan, after: Plan) -> int:
+        """Bytes that `after` needs less than `before` on the fullest rank."""
+        ...
+
+    def command(self, plan: Plan) -> str:
+        """The command that realises a plan; empty where there is none."""
+        ...
+
+    def cards(self, plan: Plan) -> tuple[int, int]:
+        """How many cards a plan takes, and how many pipeline stages."""
+        ...
+
+    def renewed(self, lever: Lever, changes: Changes) -> Lever:
+        """The lever with its values as they are after other changes."""
+        ...
+
+    def helps(self, before: Plan, lever: Lever) -> bool:
+        """Whether pulling the lever goes the right way for what this plan is short of."""
+        ...
+
+
 @cache
 def kinds(table: str) -> dict[str, Kind]:
     """The levers of a table ("serving_levers.csv", "training_levers.csv") by name, in its order."""
     text = files("planner.levers").joinpath(table).read_text("utf-8")
     return {
-        row["name"]: Kind(**{key: int(cell) if key == "rank" else cell for key, cell in row.items()})  # type: ignore[arg-type]
+        row["name"]: Kind(**{key: int(cell) if key in ("rank", "step") else cell for key, cell in row.items()})  # type: ignore[arg-type]
         for row in csv.DictReader(text.splitlines())
     }
+
+
+def kept_in(table: str, names: Iterable[str], *, also: Mapping[str, str] | None = None) -> frozenset[str]:
+    """The inputs that `--keep` forbids touching, from option or lever names of a table.
+
+    Args:
+        also: further names for inputs.
+
+    Raises:
+        UsageError: a name that no lever changes; names the nearest.
+    """
+    known = {kind.input.replace("_", "-"): kind.input for kind in kinds(table).values()}
+    known |= {kind.name: kind.input for kind in kinds(table).values()} | dict(also or {})
+    kept = set()
+    for name in names:
+        word = name.strip().lower().lstrip("-").replace("_", "-")
+        if word not in known:
+            import difflib  # only a wrong name needs it
+
+            near = difflib.get_close_matches(word, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f"; expected one of {', '.join(sorted(known))}"
+            raise UsageError(f"--keep: no lever changes {word[:40]!r}{hint}", field="keep")
+        kept.add(known[word])
+    return frozenset(kept)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from planner.errors import PlannerError
-from planner.levers.lever import Changes
+from planner.levers.candidates import fraction
+from planner.levers.lever import Changes, Lever
 from planner.memory.component import Side
 from planner.model.model import Model
+from planner.serving.command import command_line
 from planner.serving.deployment import Deployment
 from planner.serving.plan import ServingPlan, plan_serving, with_changes
 from planner.serving.workload import Lengths, admission_point, request_lengths
@@ -65,6 +67,50 @@ class ServingQuestion:
         """What the fullest rank needs of its card: every term inside and outside the fraction, and the cache wanted."""
         parts = plan.budget.inside + plan.budget.outside
         return sum(part.at(side) for part in parts) + self.cache_wanted_bytes(plan)
+
+    def verdict(self, plan: ServingPlan) -> str:
+        """The plan's verdict."""
+        return plan.verdict
+
+    def saving(self, before: ServingPlan, after: ServingPlan) -> int:
+        """Bytes that `after` needs less than `before` on the fullest rank.
+
+        A changed memory fraction changes no need; it moves bytes of the card between the engine and what lives
+        outside, and what it moves to the side that was short counts.
+        """
+        saved = self.needed_bytes(before) - self.needed_bytes(after)
+        same_card = before.resolved.gpu_memory_bytes == after.resolved.gpu_memory_bytes
+        if not saved and same_card and after.utilization != before.utilization:
+            return abs(after.budget.requested_bytes - before.budget.requested_bytes)
+        return saved
+
+    def command(self, plan: ServingPlan) -> str:
+        """The `vllm serve` line."""
+        return command_line(plan)
+
+    def cards(self, plan: ServingPlan) -> tuple[int, int]:
+        """(GPUs, pipeline stages)."""
+        asked = plan.resolved.asked
+        stages = asked.pipeline_parallel_size
+        return asked.tensor_parallel_size * stages * asked.data_parallel_size, stages
+
+    def renewed(self, lever: Lever, changes: Changes) -> Lever:
+        """The memory fraction's values depend on what other changes leave outside it."""
+        if lever.kind.name != "gpu-memory-utilization":
+            return lever
+        plan = self.try_ask(changes)
+        return lever if plan is None else next(fraction(plan), lever)
+
+    def helps(self, before: ServingPlan, lever: Lever) -> bool:
+        """The fraction's move goes to the side that is short: down is no help while the cache itself does not fit."""
+        if lever.kind.name != "gpu-memory-utilization" or before.verdict != "does_not_fit":
+            return True
+        rises = float(lever.values[-1]) > before.resolved.gpu_memory_utilization
+        error = before.startup_error
+        outside_short = before.outside.free_bytes < 0 or (
+            error is not None and error.kind in ("free_memory", "outside_budget")
+        )
+        return rises != outside_short
 
     def settled(self, plan: ServingPlan) -> ServingQuestion:
         """The same question with a fitted context (max_model_len -1) written out."""

@@ -60,10 +60,13 @@ class Relief:
 
 
 def cards_of(changes: Changes) -> int:
-    """Tensor times pipeline parallel size of some changes."""
-    ways, stages = changes.get("tensor_parallel_size", 1), changes.get("pipeline_parallel_size", 1)
-    assert isinstance(ways, int) and isinstance(stages, int)
-    return ways * stages
+    """How many cards some changes make: tensor times pipeline parallel size, or a trainer's number."""
+    cards = 1
+    for name in ("tensor_parallel_size", "pipeline_parallel_size", "num_gpus"):
+        value = changes.get(name, 1)
+        assert isinstance(value, int)
+        cards *= value
+    return cards
 
 
 def relief(question: ServingQuestion, plan: ServingPlan) -> Relief:
@@ -149,7 +152,7 @@ def flag_of(changes: Changes) -> str:
     card = changes.get("gpu")
     if isinstance(card, Gpu):
         words.append(f"--gpu {card.id}")
-    for name in ("tensor_parallel_size", "pipeline_parallel_size", "gpu_memory_utilization"):
+    for name in ("num_gpus", "sharding", "tensor_parallel_size", "pipeline_parallel_size", "gpu_memory_utilization"):
         value = changes.get(name)
         if value is not None and value != 1:
             words.append(f"--{name.replace('_', '-')} {value}")
