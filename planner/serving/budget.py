@@ -21,6 +21,7 @@ from planner.memory.weights import StageWeights, stage_weights
 from planner.model.model import Model
 from planner.model.tensor import Role
 from planner.serving.activation import activation_peak, gpu_class, per_layer_width, uses_v2_runner
+from planner.serving.adapters import lora_slots
 from planner.serving.deployment import Resolved
 from planner.serving.engine_layout import absorbed_bytes, engine_spec
 from planner.serving.engines.profile import parse_version
@@ -89,7 +90,7 @@ def stage_budget(
     first, last = stage == 0, stage == stages - 1
     weights = _weights(model, resolved, scheme, parallelism, layers=layers, first=first, last=last)
     inside = [_weight_component(model, resolved, scheme, weights, layers)]
-    adapters = _adapters(model, resolved, parallelism, layers=layers, last=last)
+    adapters = lora_slots(model, resolved, parallelism, layers=layers, last=last)
     if adapters is not None and resolved.profile.runner != "v0":
         inside.append(adapters)
     inside.append(
@@ -224,30 +225,6 @@ def _weight_component(
         formula=formula,
         source="config.json and vLLM model_executor/layers/linear.py, vocab_parallel_embedding.py",
     )
-
-
-def _adapters(
-    model: Model, resolved: Resolved, parallelism: Parallelism, *, layers: slice, last: bool
-) -> Component | None:
-    """LoRA slots: max_loras x rank x (slices x in + out) for every adapted linear layer (vllm/lora/layers)."""
-    slots, rank = resolved.asked.max_loras, resolved.asked.max_lora_rank
-    if not slots:
-        return None
-    ways = parallelism.tensor_parallel_size
-    elements = 0
-    for layer in model.spec.layers[layers]:
-        for tensor in layer.tensors(model.spec.hidden_size):
-            if not tensor.linear or tensor.role not in (Role.ATTENTION, Role.MLP):
-                continue
-            width = tensor.shape[tensor.input_dim]
-            out = tensor.numel // width
-            column = tensor.split is not None and tensor.split.dim != tensor.input_dim % len(tensor.shape)
-            elements += rank * (width + out // ways if column else width // ways + out)
-    if last:
-        elements += rank * (model.spec.hidden_size + model.spec.vocab_size)
-    size = slots * elements * resolved.element_bytes
-    formula = f"{slots} slots x rank {rank} over every linear layer = {elements:,} x {slots} x {resolved.element_bytes}"
-    return exact("lora_adapters", size, formula, "vLLM vllm/lora/layers")
 
 
 def _topology(resolved: Resolved) -> str:
