@@ -15,6 +15,12 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
+CRASH = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB of "
+    "which 1.18 GiB is free. Of the allocated memory 19.90 GiB is allocated by PyTorch, and 1.42 GiB is reserved by "
+    "PyTorch but unallocated.\n"
+)
+
 
 def commands() -> list[tuple[str, str]]:
     """(page, command) of every vram-planner line in a shell block."""
@@ -45,6 +51,7 @@ def test_there_are_commands() -> None:
 def test_a_shown_command_runs(
     page: str, command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    (tmp_path / "crash.log").write_text(CRASH)
     monkeypatch.chdir(tmp_path)
     status, out, err = run(command, capsys, monkeypatch)
     assert status in (0, 1), err

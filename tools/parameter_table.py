@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Why ours differs from the reference, by model_type.
 WHY = {
     "kimi_k3": "the published total counts the score corrections of 92 MoE layers x 896 experts, which are buffers",
-    "step3p7": "transformers falls back to its default vocabulary of 128,815; the config states 128,896: 2 x 81 rows more",
+    "step3p7": "transformers falls back to its default vocabulary of 128,815; the config states 128,896",
     "chatglm": "no published total; the product is written out in tests/model/families",
 }
 
