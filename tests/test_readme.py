@@ -16,8 +16,8 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 CRASH = (
-    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB of "
-    "which 1.18 GiB is free. Of the allocated memory 19.90 GiB is allocated by PyTorch, and 1.42 GiB is reserved by "
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB "
+    "of which 1.18 GiB is free. Of the allocated memory 19.90 GiB is allocated by PyTorch, and 1.42 GiB is reserved by "
     "PyTorch but unallocated.\n"
 )
 
