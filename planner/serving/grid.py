@@ -14,7 +14,7 @@ from typing import NamedTuple
 from planner.errors import PlannerError
 from planner.memory.component import SIDES
 from planner.memory.kv_cache import LayerCache, sequence_cost
-from planner.model.caches import KeyValueCache
+from planner.model.caches import CompressedCache, KeyValueCache
 from planner.model.model import Model
 from planner.serving.deployment import Deployment, Resolved, batch_defaults, resolve
 from planner.serving.kv_pool import Pool
@@ -122,12 +122,14 @@ def _cells(model: Model, deployment: Deployment, axes: Axes) -> Iterator[Cell]:
                 yield Cell(model.id, gpu, ways, label, cache_dtype, length, 0, 0, 0, 0, 0, "refused", str(error))
         return
     for cache_dtype in axes.cache_dtypes:
-        layouts: dict[int, _Layout | str] = {}
+        layouts: dict[tuple[int, int], _Layout | str] = {}
         for length, (resolved, budget) in zip(axes.lengths, budgets, strict=True):
-            batch = resolved.max_num_batched_tokens
-            layout = layouts.get(batch)
+            # recurrent layers take a block as long as the longest request in some versions
+            key = (resolved.max_num_batched_tokens, length if model.is_recurrent else 0)
+            layout = layouts.get(key)
             if layout is None:
-                layout = layouts[batch] = _layout(model, resolved, cache_dtype)
+                exact = replace(resolved, max_model_len=length) if model.is_recurrent else resolved
+                layout = layouts[key] = _layout(model, exact, cache_dtype)
             if isinstance(layout, str):
                 yield Cell(
                     model.id, gpu, ways, label, cache_dtype, length, budget.weights, 0, 0, 0, 0, "refused", layout
@@ -139,12 +141,12 @@ def _cells(model: Model, deployment: Deployment, axes: Axes) -> Iterator[Cell]:
 def _budgets(
     model: Model, deployment: Deployment, first: Resolved, lengths: Sequence[int]
 ) -> list[tuple[Resolved, _Budget]]:
-    """The budget at each length; it changes only with the batch, and with MLA's prefill workspace."""
+    """The budget at each length; it changes only with the batch, MLA's prefill workspace, and images of a prompt."""
     found: dict[tuple[int, int, int], tuple[Resolved, _Budget]] = {}
     budgets = []
     for length in lengths:
         batch = batch_defaults(model, deployment, first.profile, first.gpu_memory_bytes, length)
-        key = (*batch, length if model.has_latent_cache else 0)
+        key = (*batch, length if model.has_latent_cache or model.spec.stacks else 0)
         if key not in found:
             resolved = resolve(model, replace(deployment, max_model_len=length))
             found[key] = (resolved, _budget(model, resolved))
@@ -169,7 +171,7 @@ def _cell(
     concurrency = blocks // needed if needed else 1 << 30
     verdict = "does_not_fit"
     usable = budget.available[1] - (pool.bytes_per_block if pool.reserves_null_block else 0)
-    holds_one = usable >= needed * pool.bytes_per_block
+    holds_one = usable >= pool.needed_bytes(length)
     if budget.starts and holds_one and concurrency >= wanted and budget.outside[1] >= 0:
         verdict = "tight"
         careful = pool.num_blocks(budget.available[2])
@@ -206,9 +208,9 @@ def _layout(model: Model, resolved: Resolved, cache_dtype: str) -> _Layout | str
     except PlannerError as error:
         return str(error)
     windows = [
-        cache.sliding_window or cache.attention_chunk_size or 0
+        cache.sliding_window or (cache.attention_chunk_size if isinstance(cache, KeyValueCache) else 0) or 0
         for cache in (entry.cache for entry in caches)
-        if isinstance(cache, KeyValueCache)
+        if isinstance(cache, KeyValueCache | CompressedCache)
     ]
     settled = max(windows, default=0)
     return _Layout(pool, caches, settled, sequence_cost(caches, settled + 1).bytes_per_token)

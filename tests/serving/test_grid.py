@@ -10,6 +10,16 @@ from planner import Deployment, find_gpu, load_model, plan_serving
 from planner.serving.grid import Axes, compare_cells
 
 MODELS = ["meta-llama/Llama-3.1-8B-Instruct", "google/gemma-3-12b-it", "deepseek-ai/DeepSeek-V2-Lite"]
+# what a length changes beside the batch: recurrent blocks, images of a prompt, windows of compressed caches
+LENGTH_MATTERS = {
+    "state-spaces/mamba2-2.7b": "0.12.0",
+    "tiiuae/Falcon-H1-34B-Base": "0.8.5",
+    "Qwen/Qwen3.6-35B-A3B": "0.19.0",
+    "OpenGVLab/InternVL3-38B-hf": "0.22.1",
+    "mistralai/Ministral-3-14B-Instruct-2512": "0.33.0",
+    "deepseek-ai/DeepSeek-V4-Flash": "0.28.0",
+    "moonshotai/Kimi-Linear-48B-A3B-Instruct": "0.12.0",
+}
 
 
 @pytest.mark.parametrize("version", ["0.19.0", "0.30.0"])
@@ -39,3 +49,22 @@ def test_cells_agree_with_plans(version: str) -> None:
             weights.best, plan.kv_cache_bytes, plan.kv_tokens, plan.verdict, plan.sequence.bytes_per_token,
         )  # fmt: skip
         assert cell.concurrency == int(plan.max_concurrency)
+
+
+@pytest.mark.parametrize("name", LENGTH_MATTERS)
+def test_cells_agree_where_the_length_matters(name: str) -> None:
+    version, model = LENGTH_MATTERS[name], load_model(name)
+    base = Deployment(engine_version=version, gpu=find_gpu("H200"), concurrency=3)
+    axes = Axes(
+        models=[model], gpus=[base], quantizations=[None], cache_dtypes=["auto", "fp8"], tensor_parallel_sizes=[1, 2],
+        lengths=[100, 512, 5000, 40_000], concurrency=3,
+    )  # fmt: skip
+    for cell in compare_cells(axes):
+        asked = replace(
+            base, kv_cache_dtype=cell.kv_cache_dtype, tensor_parallel_size=cell.tensor_parallel_size,
+            max_model_len=cell.max_model_len,
+        )  # fmt: skip
+        plan = plan_serving(model, asked)
+        assert (cell.kv_cache_bytes, cell.tokens, cell.verdict, cell.bytes_per_token, cell.concurrency) == (
+            plan.kv_cache_bytes, plan.kv_tokens, plan.verdict, plan.sequence.bytes_per_token, int(plan.max_concurrency),
+        )  # fmt: skip
