@@ -191,6 +191,10 @@ def train(
     solve: Annotated[
         bool, typer.Option("--largest/--no-largest", help="Solve for the largest that fits.", rich_help_panel=GPU)
     ] = True,
+    levers: Annotated[bool, typer.Option("--levers", help="Say what could be changed even if it fits.")] = False,
+    keep: Annotated[
+        str | None, typer.Option(help="Inputs no advice may touch: max-seq-length,method,optim,num-gpus,...")
+    ] = None,
     format: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TABLE,
     explain: Annotated[bool, typer.Option("--explain", help="Show the arithmetic.")] = False,
 ) -> None:
@@ -227,7 +231,13 @@ def train(
     plan = plan_training(loaded, recipe, card, gpu_memory_bytes=total)
     largest = largest_that_fits(loaded, recipe, card, gpu_memory_bytes=total) if solve and format != "csv" else None
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    typer.echo(render_training(plan, largest, format=str(format), colour=colour, explain=explain))
+    advice = None
+    if levers or keep is not None or (plan.verdict != "fits" and format is not Format.CSV):
+        from planner.levers.training import TrainingQuestion, advise_training, kept_recipe_inputs
+
+        question = TrainingQuestion(model=loaded, recipe=recipe, gpu=card, gpu_memory_bytes=total)
+        advice = advise_training(question, plan, keep=kept_recipe_inputs(keep or ""))
+    typer.echo(render_training(plan, largest, format=str(format), advice=advice, colour=colour, explain=explain))
     if plan.verdict == "does_not_fit":
         raise typer.Exit(1)
 

@@ -15,6 +15,7 @@ from planner.levers.search import fitting_sets
 from planner.serving.plan import ServingPlan
 from planner.units import format_size
 
+EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 _ALSO_KEPT = {"max-num-images": "limit_images", "gpus": "tensor_parallel_size", "context": "max_model_len"}
 
 
@@ -81,6 +82,12 @@ def _notes(question: ServingQuestion, plan: ServingPlan) -> tuple[str, ...]:
     assert weights is not None
     wanted = question.cache_wanted_bytes(plan)
     notes = []
+    error = plan.startup_error
+    if plan.verdict == "tight" or (error is not None and error.kind == "outside_budget"):
+        notes.append(
+            f"free besides: {EXPANDABLE}, against fragmentation after start-up; a serving plan has no term for it, so"
+            " nothing is claimed"
+        )
     if wanted > weights.best:
         notes.append(
             f"the KV cache is the problem ({format_size(wanted)} wanted, weights {format_size(weights.best)}):"

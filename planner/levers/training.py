@@ -8,7 +8,7 @@ from typing import Final
 
 from planner.errors import PlannerError
 from planner.hardware.gpus import Gpu
-from planner.levers.advice import Advice
+from planner.levers.advice import EXPANDABLE, Advice
 from planner.levers.effect import effects
 from planner.levers.lever import Changes, Kind, Lever, Value, kept_in, kinds
 from planner.levers.relief import Relief, excesses, server_cards
@@ -16,6 +16,7 @@ from planner.levers.search import fitting_sets
 from planner.model.model import Model
 from planner.training.plan import TrainingPlan, plan_training
 from planner.training.recipe import Recipe
+from planner.units import format_size
 
 TABLE: Final = "training_levers.csv"
 
@@ -205,7 +206,17 @@ def advise_training(question: TrainingQuestion, plan: TrainingPlan, *, keep: fro
         plans=fitting_sets(question, plan, levers) if plan.verdict != "fits" else (),
         relief=_relief(question, plan) if plan.verdict == "does_not_fit" else None,
         solved=None,
-        notes=(),
+        notes=_notes(plan),
+    )
+
+
+def _notes(plan: TrainingPlan) -> tuple[str, ...]:
+    waste = sum(part.best for part in plan.components if part.name == "fragmentation")
+    if plan.verdict == "fits" or not waste:
+        return ()
+    return (
+        f"free besides: {EXPANDABLE} gives back much of the {format_size(waste)} of fragmentation; how much is not"
+        " planned, so nothing is claimed",
     )
 
 

@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
@@ -16,6 +17,9 @@ from planner.training.components import bytes_per_parameter
 from planner.training.largest import Largest
 from planner.training.plan import TrainingPlan
 from planner.units import format_exact, format_size, gib
+
+if TYPE_CHECKING:
+    from planner.levers.advice import Advice
 
 _VERDICTS = {"fits": "fits", "tight": "tight", "does_not_fit": "does not fit"}
 _COLOURS = {"fits": 32, "tight": 33, "does_not_fit": 31}
@@ -38,8 +42,14 @@ _LABELS = {
 }
 
 
-def training_json(plan: TrainingPlan, largest: Largest | None = None) -> dict[str, object]:
-    """The plan as the JSON contract: plain values, sizes in bytes."""
+def training_json(
+    plan: TrainingPlan, largest: Largest | None = None, advice: Advice | None = None
+) -> dict[str, object]:
+    """The plan as the JSON contract: plain values, sizes in bytes.
+
+    Args:
+        advice: what to change; without it "levers" and "plans" are empty.
+    """
     spec = plan.model.spec
     recipe = asdict(plan.recipe)
     recipe["lora_target_modules"] = list(plan.recipe.lora_target_modules)
@@ -71,10 +81,17 @@ def training_json(plan: TrainingPlan, largest: Largest | None = None) -> dict[st
         "largest_that_fits": None if largest is None else asdict(largest),
         "verdict": plan.verdict,
         "shortfall_bytes": plan.shortfall_bytes,
-        "levers": [],
-        "plans": [],
+        **_levers_json(advice),
         "notes": list(plan.notes),
     }
+
+
+def _levers_json(advice: Advice | None) -> dict[str, object]:
+    if advice is None:
+        return {"levers": [], "plans": []}
+    from planner.report.levers import levers_json  # a run that fits need not pay for it
+
+    return levers_json(advice)
 
 
 def verdict_line(plan: TrainingPlan, *, colour: bool = False) -> str:
@@ -96,11 +113,12 @@ def training_table(
     plan: TrainingPlan,
     largest: Largest | None = None,
     *,
+    advice: Advice | None = None,
     colour: bool = False,
     explain: bool = False,
     markdown: bool = False,
 ) -> str:
-    """The plan for people: verdict, bar, recipe, breakdown per GPU, phases, what fits at most, notes."""
+    """The plan for people: verdict, bar, recipe, breakdown per GPU, phases, the largest that fits, what to change."""
     style = "pipe" if markdown else "simple"
     lines = [verdict_line(plan, colour=colour and not markdown), ""]
     if not markdown:
@@ -113,6 +131,10 @@ def training_table(
         lines += [explanation(plan), ""]
     if largest is not None:
         lines += [*_largest_lines(plan, largest), ""]
+    if advice is not None:
+        from planner.report.levers import levers_table
+
+        lines += [levers_table(advice, markdown=markdown), ""]
     lines += [f"note: {note}" for note in plan.notes]
     return "\n".join(lines).rstrip()
 
@@ -215,11 +237,17 @@ def training_csv(plan: TrainingPlan) -> str:
 
 
 def render_training(
-    plan: TrainingPlan, largest: Largest | None, *, format: str, colour: bool = False, explain: bool = False
+    plan: TrainingPlan,
+    largest: Largest | None,
+    *,
+    format: str,
+    advice: Advice | None = None,
+    colour: bool = False,
+    explain: bool = False,
 ) -> str:
     """The plan in the format asked for ("table", "json", "csv" or "markdown")."""
     if format == "json":
-        return json.dumps(training_json(plan, largest), indent=1)
+        return json.dumps(training_json(plan, largest, advice), indent=1)
     if format == "csv":
         return training_csv(plan)
-    return training_table(plan, largest, colour=colour, explain=explain, markdown=format == "markdown")
+    return training_table(plan, largest, advice=advice, colour=colour, explain=explain, markdown=format == "markdown")
