@@ -116,7 +116,7 @@ class _Step(Segments):
         live -= sum(one.cast_bytes_released for one in ends)
         if head is not None:
             phases.append(Phase(name="loss backward", activation_bytes=live + head.backward_peak))
-            live += head.backward_left
+            live += head.backward_left + self._pending_bytes(trained_embedding)
         backward_peak = live
         held = 2 * stream if holds_backward(self.recipe) else 0
         for position, one in enumerate(reversed(profiles)):
@@ -141,6 +141,19 @@ class _Step(Segments):
             forward_end_bytes=forward_end,
             host_bytes=offloaded * len(profiles),
         )
+
+    def _pending_bytes(self, trained_embedding: bool) -> int:
+        """The output matrix's gradient where it is the embedding's too: it waits for the other until backward ends.
+
+        Source: torch 2.13 autograd engine: AccumulateGrad runs once, when all gradients of a leaf have arrived. Where
+        gradients are kept, the same bytes are counted with them.
+        """
+        if self.keep_gradients or not (trained_embedding and self.spec.tie_word_embeddings):
+            return 0
+        if self.recipe.sharding in ("zero2", "zero3", "fsdp", "fsdp2", "hsdp"):
+            return 0  # reduced with its unit
+        matrix = next(t for t in self.found.embeddings if t.tensor.role is Role.EMBEDDING)
+        return self.tape().rounding(matrix.numel * matrix.width)
 
     def _in_flight(self) -> int:
         """Micro-batches whose saved tensors one pipeline stage holds (1F1B): all stages' worth on the first."""

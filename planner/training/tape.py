@@ -100,6 +100,7 @@ class Tape:
         self._nodes: list[Node] = []
         self._gradients: dict[Node, Value] = {}
         self._leaves: dict[int, tuple[Value, Value]] = {}
+        self._uses: dict[int, int] = {}
         self._created = 0
 
     def mark(self) -> int:
@@ -127,6 +128,9 @@ class Tape:
         if not self.grad_enabled or (inputs and not any(value.needs_grad for value in inputs)):
             return out
         targets = [value if value.leaf else value.node for value in inputs]
+        for value in inputs:
+            if value.leaf:
+                self._uses[id(value)] = self._uses.get(id(value), 0) + 1
         node = Node(self._created, targets, backward)
         self._created += 1
         self._nodes.append(node)
@@ -170,12 +174,15 @@ class Tape:
             old = self._gradients.pop(target, None)
             self._gradients[target] = gradient if old is None else self._sum(old, gradient)
             return
+        self._uses[id(target)] -= 1
         known = self._leaves.get(id(target))
-        if known is None and gradient.storage is not None:
-            self.parameter_gradient_bytes += gradient.storage.size
-            if not self.keep_gradients:
-                gradient = Value(gradient.numel, gradient.width, None)
+        if known is None:
+            if gradient.storage is not None:
+                self.parameter_gradient_bytes += gradient.storage.size
             self._leaves[id(target)] = (target, gradient)
+        if not self.keep_gradients and not self._uses[id(target)]:
+            # all gradients of the leaf have met; what takes them up lets go of their sum
+            self._leaves[id(target)] = (target, Value(target.numel, target.width, None))
 
     def _sum(self, one: Value, other: Value) -> Value:
         for value in (one, other):
