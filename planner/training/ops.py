@@ -241,17 +241,6 @@ def attention_kernel(
     return tape.record(out, (query, key, value), backward)
 
 
-def gather_rows(tape: Tape, x: Value, numel: int, index: Value) -> Value:
-    """`x[index]`: keeps the index; backward adds into zeros of the whole."""
-    out, saved, whole = tape.new(numel, x.width), detached(index), shape(x)
-
-    def backward(grad: Value) -> Sequence[Value | None]:
-        assert saved.numel
-        return (tape.like(whole),)
-
-    return tape.record(out, (x,), backward)
-
-
 def kernel(tape: Tape, inputs: Sequence[Value], numel: int, width: int, kept: Sequence[Value] = ()) -> Value:
     """A fused kernel that keeps its inputs and `kept`, and makes a gradient for each input."""
     out = tape.new(numel, width)
@@ -265,36 +254,8 @@ def kernel(tape: Tape, inputs: Sequence[Value], numel: int, width: int, kept: Se
     return tape.record(out, tuple(inputs), backward)
 
 
-def collect(tape: Tape, x: Value, times: int) -> Value:
-    """All-gather of a sequence-parallel tensor; backward scatters the sum."""
-    if times == 1:
-        return x
-    whole = shape(x)
-    return tape.record(tape.new(x.numel * times, x.width), (x,), lambda grad: (tape.like(whole),))
-
-
-def scatter(tape: Tape, x: Value, times: int) -> Value:
-    """Reduce-scatter of a partial sum along the sequence; backward gathers."""
-    if times == 1:
-        return x
-    whole = shape(x)
-    return tape.record(tape.new(x.numel // times, x.width), (x,), lambda grad: (tape.like(whole),))
-
-
 def own_storage(tape: Tape, x: Value) -> Value:
     """x, or a copy of it where it is a view of something larger."""
     if x.storage is None or x.storage.size <= tape.rounding(x.numel * x.width):
         return x
     return copy(tape, x)
-
-
-def add_rows(tape: Tape, total: Value, rows: Value, index: Value) -> Value:
-    """`total.index_add_(0, index, rows)`: in place; keeps the index; the rows' gradient is gathered."""
-    out = Value(total.numel, total.width, total.storage)
-    saved, small = detached(index), shape(rows)
-
-    def backward(grad: Value) -> Sequence[Value | None]:
-        assert saved.numel
-        return grad_alias(grad), tape.like(small)
-
-    return tape.record(out, (total, rows), backward)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from planner.model.model import Model
 from planner.model.spec import ModelSpec
 from planner.model.tensor import Norm, Role
-from planner.training import ops
+from planner.training import row_ops
 from planner.training.allocator import segment_share
 from planner.training.blocks.block import Block, Kernels, Weight
 from planner.training.blocks.layer import local_layer, run_layer
@@ -160,7 +160,7 @@ class Segments:
             block = self.block(tape, tuple(t for t in tensors if t is not output))
             block.weights = {**block.weights, "lm_head.weight": weight}
             ways = block.sequence_ways
-            return run_head(block, head, ops.collect(tape, x, ways))
+            return run_head(block, head, row_ops.collect(tape, x, ways))
 
         return profile(
             self.tape, forward, numel=self.stream_numel, width=self.width, needs_grad=below,

@@ -22,7 +22,7 @@ from planner.model.kinds.mamba import Mamba1, Mamba2
 from planner.model.kinds.short_conv import ShortConv
 from planner.model.spec import Layer, Mixer
 from planner.model.tensor import Norm
-from planner.training import ops
+from planner.training import ops, row_ops
 from planner.training.blocks.attention import attention
 from planner.training.blocks.block import Block
 from planner.training.blocks.feed_forward import mlp
@@ -106,9 +106,9 @@ def _part(
     residual = hidden
     if before is not None:
         hidden = norm(block, before, hidden)
-    hidden = ops.collect(tape, hidden, ways)
+    hidden = row_ops.collect(tape, hidden, ways)
     hidden = _mix(block, layer, hidden) if mixes else _feed_forward(block, layer, hidden)
-    hidden = ops.scatter(tape, hidden, ways)
+    hidden = row_ops.scatter(tape, hidden, ways)
     hidden = ops.dropout(tape, hidden, block.kernels.hidden_dropout)
     if after is not None and not where.on_stream:
         hidden = norm(block, after, hidden)

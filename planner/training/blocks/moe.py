@@ -8,7 +8,7 @@ modeling_mixtral.py MixtralSparseMoeBlock, a loop over experts whose backward ho
 from __future__ import annotations
 
 from planner.model.kinds.feed_forward import Moe
-from planner.training import ops
+from planner.training import ops, row_ops
 from planner.training.blocks.block import Block, stacked_linear
 from planner.training.blocks.block import linear as linear_layer
 from planner.training.blocks.feed_forward import activation, mlp
@@ -44,12 +44,12 @@ def _grouped(block: Block, inner: Block, kind: Moe, x: Value, top: Value, rows: 
     """All experts in one grouped product: tokens sorted by expert, computed, weighted, put back, summed."""
     tape, width = block.tape, kind.expert_input_size or block.hidden_size
     order = tape.new(rows, INDEX)
-    chosen = ops.gather_rows(tape, x, rows * width, order)
+    chosen = row_ops.gather_rows(tape, x, rows * width, order)
     hidden = _experts(block, inner, kind, chosen)
     del chosen
     weighted = ops.mul(tape, hidden, top)
     del hidden
-    weighted = ops.gather_rows(tape, weighted, weighted.numel, order)
+    weighted = row_ops.gather_rows(tape, weighted, weighted.numel, order)
     return ops.mean(tape, weighted, x.numel)
 
 
@@ -61,10 +61,10 @@ def _looped(block: Block, inner: Block, kind: Moe, x: Value, top: Value, rows: i
     out = tape.like(x)
     for _ in range(turns):
         index = tape.new(share, INDEX)
-        chosen = ops.gather_rows(tape, x, share * width, index)
-        weighted = ops.mul(tape, _experts(block, inner, kind, chosen), ops.gather_rows(tape, top, share, index))
+        chosen = row_ops.gather_rows(tape, x, share * width, index)
+        weighted = ops.mul(tape, _experts(block, inner, kind, chosen), row_ops.gather_rows(tape, top, share, index))
         del chosen
-        out = ops.add_rows(tape, out, weighted, index)
+        out = row_ops.add_rows(tape, out, weighted, index)
         del weighted, index
     return out
 

@@ -1,0 +1,47 @@
+"""Operations on rows of tokens: picked by index for experts, spread over ranks for sequence parallelism."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from planner.training.ops import grad_alias, shape
+from planner.training.tape import Tape, Value, detached
+
+
+def gather_rows(tape: Tape, x: Value, numel: int, index: Value) -> Value:
+    """`x[index]`: keeps the index; backward adds into zeros of the whole."""
+    out, saved, whole = tape.new(numel, x.width), detached(index), shape(x)
+
+    def backward(grad: Value) -> Sequence[Value | None]:
+        assert saved.numel
+        return (tape.like(whole),)
+
+    return tape.record(out, (x,), backward)
+
+
+def add_rows(tape: Tape, total: Value, rows: Value, index: Value) -> Value:
+    """`total.index_add_(0, index, rows)`: in place; keeps the index; the rows' gradient is gathered."""
+    out = Value(total.numel, total.width, total.storage)
+    saved, small = detached(index), shape(rows)
+
+    def backward(grad: Value) -> Sequence[Value | None]:
+        assert saved.numel
+        return grad_alias(grad), tape.like(small)
+
+    return tape.record(out, (total, rows), backward)
+
+
+def collect(tape: Tape, x: Value, times: int) -> Value:
+    """All-gather of a sequence-parallel tensor; backward scatters the sum."""
+    if times == 1:
+        return x
+    whole = shape(x)
+    return tape.record(tape.new(x.numel * times, x.width), (x,), lambda grad: (tape.like(whole),))
+
+
+def scatter(tape: Tape, x: Value, times: int) -> Value:
+    """Reduce-scatter of a partial sum along the sequence; backward gathers."""
+    if times == 1:
+        return x
+    whole = shape(x)
+    return tape.record(tape.new(x.numel // times, x.width), (x,), lambda grad: (tape.like(whole),))
