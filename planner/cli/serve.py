@@ -27,7 +27,8 @@ from planner.report.rows import Format
 from planner.report.serving import render_plan
 from planner.serving.deployment import Deployment
 from planner.serving.engines.flags import check_versions, read_other_flags
-from planner.serving.plan import ServingPlan, plan_serving
+from planner.serving.plan import ServingPlan
+from planner.serving.sharing import plan_instances
 from planner.serving.workload import Lengths, parse_lengths
 from planner.units import parse_size
 
@@ -150,6 +151,12 @@ def serve(
     mamba_ssm_cache_dtype: Annotated[
         str | None, typer.Option(help="Type of recurrent states.", rich_help_panel=ENGINE)
     ] = None,
+    enable_sleep_mode: Annotated[
+        bool, typer.Option("--enable-sleep-mode", help="Back weights up in host memory.", rich_help_panel=ENGINE)
+    ] = False,
+    instances: Annotated[
+        int, typer.Option(help="Equal instances that share each card.", rich_help_panel=WORKLOAD)
+    ] = 1,
     concurrency: Annotated[int, typer.Option(help="Requests that must fit at once.", rich_help_panel=WORKLOAD)] = 1,
     input_len: Annotated[
         str | None, typer.Option(help="600, mean=600 or p50=600,p95=4000,p99=12000.", rich_help_panel=WORKLOAD)
@@ -244,6 +251,7 @@ def serve(
         sampler=sampler,
         swap_space_bytes=gib_option(swap_space, "--swap-space"),
         cpu_offload_bytes=gib_option(cpu_offload_gb, "--cpu-offload-gb") or 0,
+        enable_sleep_mode=enable_sleep_mode,
         max_loras=max_loras if enable_lora else 0,
         max_lora_rank=max_lora_rank,
         num_speculative_tokens=num_speculative_tokens,
@@ -255,7 +263,10 @@ def serve(
     )
     inputs = parse_lengths(input_len, option="--input-len") if input_len else None
     outputs = parse_lengths(output_len, option="--output-len") if output_len else None
-    plan = plan_serving(loaded, deployment, input_lengths=inputs, output_lengths=outputs, notes=card.notes + notes)
+    plan = plan_instances(
+        loaded, deployment, instances, input_lengths=inputs, output_lengths=outputs, notes=card.notes + notes
+    )
+    deployment = plan.resolved.asked if instances > 1 else deployment
     advice = None
     if levers or keep is not None or goal is not None or (plan.verdict != "fits" and format is not Format.CSV):
         advice = _advice(plan, deployment, inputs, outputs, keep=keep, goal=goal)

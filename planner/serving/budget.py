@@ -88,7 +88,7 @@ def stage_budget(
         UsageError: a tensor that the GPUs cannot share; names it.
     """
     first, last = stage == 0, stage == stages - 1
-    weights = _weights(model, resolved, scheme, parallelism, layers=layers, first=first, last=last)
+    weights = weights_of(model, resolved, scheme, parallelism, layers=layers, first=first, last=last)
     inside = [_weight_component(model, resolved, scheme, weights, layers)]
     adapters = lora_slots(model, resolved, parallelism, layers=layers, last=last)
     if adapters is not None and resolved.profile.runner != "v0":
@@ -139,7 +139,7 @@ def stage_budget(
     )
 
 
-def _weights(
+def weights_of(
     model: Model,
     resolved: Resolved,
     scheme: WeightScheme,

@@ -54,6 +54,8 @@ def command_line(plan: ServingPlan) -> str:
         add("--mamba-ssm-cache-dtype", asked.mamba_ssm_cache_dtype)
     if asked.num_speculative_tokens and plan.model.spec.draft_layers:
         add("--speculative-config", f'{{"method": "mtp", "num_speculative_tokens": {asked.num_speculative_tokens}}}')
+    if asked.enable_sleep_mode:
+        words.append("--enable-sleep-mode")
     if asked.cpu_offload_bytes:
         add("--cpu-offload-gb", f"{asked.cpu_offload_bytes / (1 << 30):g}")
     if asked.max_loras:

@@ -69,6 +69,7 @@ class Deployment:
     sampler: str = "auto"
     swap_space_bytes: int | None = None
     cpu_offload_bytes: int = 0
+    enable_sleep_mode: bool = False
     max_loras: int = 0
     max_lora_rank: int = 16
     num_speculative_tokens: int = 0

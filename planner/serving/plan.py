@@ -15,6 +15,7 @@ from planner.serving import startup
 from planner.serving.budget import StageBudget
 from planner.serving.deployment import Deployment, Resolved, resolve
 from planner.serving.kv_pool import Pool
+from planner.serving.loading import Load, converts_whole_model, load_notes, load_of
 from planner.serving.stages import (
     Outside,
     cache_format_of,
@@ -38,14 +39,6 @@ class WorkloadPoint:
     at: str
     tokens_per_request: int
     concurrency: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """What loading takes: the peak on one GPU, and host memory for all of them, in bytes."""
-
-    gpu_peak_bytes: int
-    host_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +157,12 @@ def plan_serving(
     # the rest of the card must hold what lives there on every stage
     outside_free = {side: min(left[side] for _, left in rests) for side in SIDES}
     crowded = min(rests, key=lambda rest: rest[1]["best"])[0]
-    error = _startup_error(resolved, stages[fullest], check_pool, best[fullest], blocks["best"], crowded)
+    load = load_of(model, resolved, parallelism, stages[fullest], stages=len(stages))
+    said += load_notes(model, resolved, load)
+    loading = load.gpu_peak_bytes if converts_whole_model(model, resolved) else 0
+    error = _startup_error(
+        resolved, stages[fullest], check_pool, best[fullest], blocks["best"], crowded, loading=loading
+    )
     held = {side: _requests(pool, count, asked_length) for side, count in blocks.items()}
     concurrency = deployment.concurrency
     verdict: Verdict = "does_not_fit"
@@ -204,7 +202,7 @@ def plan_serving(
         needed_bytes=check_pool.needed_bytes(resolved.max_model_len),
         outside=outside,
         workload=_workload(resolved, pool, blocks["best"], points),
-        load=_load(resolved, stages[fullest], len(stages)),
+        load=load,
         verdict=verdict,
         shortfall_bytes=shortfall,
         startup_error=error,
@@ -258,15 +256,13 @@ def _null_block(pool: Pool) -> int:
 
 
 def _startup_error(
-    resolved: Resolved, stage: StageBudget, pool: Pool, available: int, blocks: int, outside: Outside
+    resolved: Resolved, stage: StageBudget, pool: Pool, available: int, blocks: int, outside: Outside, *, loading: int
 ) -> StartupError | None:
     profile, total = resolved.profile, resolved.gpu_memory_bytes
     weights = stage.component("weights")
     assert weights is not None
     context = stage.component("context")
     free = total - (context.best if context else 0) - outside.other_bytes
-    if weights.best > free:
-        return startup.weights_too_large(profile, needed_bytes=weights.best, free_bytes=free)
     if profile.checks_free_memory and free < stage.requested_bytes:
         return startup.free_memory(
             profile,
@@ -275,6 +271,9 @@ def _startup_error(
             utilization=resolved.gpu_memory_utilization,
             requested_bytes=stage.requested_bytes,
         )
+    loading = max(loading, weights.best)
+    if loading > free:
+        return startup.weights_too_large(profile, needed_bytes=loading, free_bytes=free)
     if not pool.groups:
         return None
     usable = available - _null_block(pool)
@@ -294,21 +293,6 @@ def _startup_error(
         left = outside.free_bytes + outside.cuda_graph_bytes + outside.post_profile_bytes
         return startup.outside_budget(short_bytes=-outside.free_bytes, left_bytes=left)
     return None
-
-
-def _load(resolved: Resolved, stage: StageBudget, stages: int) -> Load:
-    """Loading: the weights and one layer being repacked; in host memory pinned, offloaded and swapped parts.
-
-    Swap space is taken for every GPU in V0; from V1 on it has no effect (vLLM 0.8.5 config.py).
-    """
-    weights = stage.component("weights")
-    assert weights is not None
-    asked = resolved.asked
-    ranks = asked.tensor_parallel_size * stages
-    host = asked.cpu_offload_bytes * ranks
-    if resolved.profile.swap_space == "blocks":
-        host += (4 << 30 if asked.swap_space_bytes is None else asked.swap_space_bytes) * ranks
-    return Load(gpu_peak_bytes=weights.best + stage.weights.largest_layer_bytes, host_bytes=host)
 
 
 def with_changes(deployment: Deployment, **changes: object) -> Deployment:

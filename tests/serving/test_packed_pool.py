@@ -92,5 +92,5 @@ def test_sixteen_bit_rows_are_not_padded_in_0_24() -> None:
 
 
 def test_no_such_model_before_0_20() -> None:
-    with pytest.raises(UsageError, match="0.20"):
+    with pytest.raises(UsageError, match=r"0\.20"):
         flash_pool("0.19.0", 8_192)
