@@ -15,7 +15,7 @@ from planner.levers.effect import first_fitting
 from planner.levers.lever import COSTS, Changes, Lever, LeverSet, Plan, Question, Setting
 
 MOST_PLANS: Final = 5
-# singles, pairs and triples always; more only while there are fewer sets than can be shown
+# singles, pairs and triples always; four while there are fewer sets than can be shown; five only when nothing fits
 _USUAL_SIZE: Final = 3
 _LARGEST_SIZE: Final = 5
 
@@ -53,7 +53,7 @@ def fitting_sets(question: Question[Plan], before: Plan, levers: Sequence[Lever]
     found: list[Found[Plan]] = []
     small: list[frozenset[str]] = []
     for size in range(1, _LARGEST_SIZE + 1):
-        if size > _USUAL_SIZE and len(_undominated(found)) >= MOST_PLANS:
+        if size > _USUAL_SIZE and len(_undominated(found)) >= (MOST_PLANS if size < _LARGEST_SIZE else 1):
             break
         for chosen in combinations(levers, size):
             names = frozenset(lever.kind.name for lever in chosen)
