@@ -146,12 +146,18 @@ def _budgets(
     budgets = []
     for length in lengths:
         batch = batch_defaults(model, deployment, first.profile, first.gpu_memory_bytes, length)
-        key = (*batch, length if model.has_latent_cache or model.spec.stacks else 0)
+        key = (*batch, length if model.has_latent_cache else _most_items(model, batch[0], length))
         if key not in found:
             resolved = resolve(model, replace(deployment, max_model_len=length))
             found[key] = (resolved, _budget(model, resolved))
         budgets.append(found[key])
     return budgets
+
+
+def _most_items(model: Model, batched_tokens: int, length: int) -> int:
+    """Items of a prompt of this length, as far as the profile run's batch can take more of them."""
+    tokens = max((stack.tokens_per_item or 0 for stack in model.spec.stacks), default=0)
+    return min(length // tokens, max(batched_tokens, tokens) // tokens) if tokens else 0
 
 
 def _cell(
