@@ -15,6 +15,8 @@ from planner.model.model import Model
 from planner.model.spec import Layer
 
 _COUNT_KEYS: Final = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers")
+# The first layer's input is the embedding's output, which the model's forward holds anyway: one layer is no sample.
+_LEAST: Final = 2
 _NESTED: Final = ("text_config", "llm_config", "language_config", "thinker_config")
 
 
@@ -47,7 +49,9 @@ def pattern(layers: tuple[Layer, ...]) -> tuple[int, int]:
 
 
 def depths_for(layers: tuple[Layer, ...], wanted: int) -> Depths:
-    """The two depths to run when about `wanted` layers are asked for: the deeper one is the largest that fits in it.
+    """The two depths to run when about `wanted` layers are asked for.
+
+    The deeper one is the largest within `wanted` that is whole repeats above the other, and at least one repeat.
 
     Raises:
         UsageError: fewer than one layer, or the pattern needs more layers than the model has to repeat even once.
@@ -58,9 +62,7 @@ def depths_for(layers: tuple[Layer, ...], wanted: int) -> Depths:
     if wanted == total:
         return Depths(shallow=total, deep=total, total=total)
     prefix, period = pattern(layers)
-    shallow = next(
-        (depth for depth in range(max(1, prefix), total + 1) if (total - depth) % period == 0), total
-    )
+    shallow = next((depth for depth in range(max(_LEAST, prefix), total + 1) if (total - depth) % period == 0), total)
     deep = shallow + max(1, (wanted - shallow) // period) * period
     if deep >= total:
         raise UsageError(

@@ -67,7 +67,9 @@ class Measurement:
         )
 
 
-def figures_of(planned: Mapping[str, int | None], measured: Mapping[str, int], *, judged: Iterable[str]) -> list[Figure]:
+def figures_of(
+    planned: Mapping[str, int | None], measured: Mapping[str, int], *, judged: Iterable[str]
+) -> list[Figure]:
     """The figures in the order of the plan, then what was measured besides."""
     names = [*planned, *(name for name in measured if name not in planned)]
     counted = set(judged)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +21,8 @@ def require_room(device: Device, needed_bytes: int, *, force: bool = False) -> N
     if short > 0 and not force:
         raise ProbeError(
             f"the plan needs {format_size(needed_bytes)} and {device.name} has {format_size(device.free_bytes)} free of"
-            f" {format_size(device.total_bytes)}: {format_size(short)} short; fewer --layers, a smaller batch or length,"
-            " or --force to run into it",
+            f" {format_size(device.total_bytes)}: {format_size(short)} short; fewer --layers, a smaller batch or"
+            " length, or --force to run into it",
             field="device",
         )
 
@@ -55,10 +56,8 @@ def drop_frames(error: BaseException | None) -> None:
         seen.add(id(error))
         trace: Any = error.__traceback__
         while trace is not None:
-            try:
+            with contextlib.suppress(RuntimeError):  # a frame that still runs
                 trace.tb_frame.clear()
-            except RuntimeError:  # a frame that still runs
-                pass
             trace = trace.tb_next
         error.__traceback__ = None
         error = error.__context__

@@ -1,70 +1,23 @@
-"""Prefill and decode with a real cache in transformers, and the plan of the same."""
+"""Prefill and decode with a real cache in transformers."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from planner.errors import UnsupportedArchitecture, UsageError
-from planner.model.model import Model
 from planner.probe.backends.base import Meter
 from planner.probe.build import build_model, storage_bytes, tensors_in
 from planner.probe.extras import library
-from planner.training.generation import cache_bytes, generation_memory
-from planner.training.recipe import DTYPES
+from planner.training.generation import Generation
 
 JUDGED: Final = ("weights", "kv_cache", "prefill_peak")
-_MOST: Final = 1 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServeWorkload:
-    """`batch_size` sequences of `input_len` tokens are prefilled at once; then `output_len` tokens are generated.
-
-    Raises:
-        UsageError: a size that is not positive, or an unknown type.
-    """
-
-    dtype: str = "bfloat16"
-    attn_implementation: str = "sdpa"
-    batch_size: int = 1
-    input_len: int = 512
-    output_len: int = 16
-
-    def __post_init__(self) -> None:
-        for name in ("batch_size", "input_len", "output_len"):
-            if not 1 <= getattr(self, name) <= _MOST:
-                raise UsageError(f"--{name.replace('_', '-')} is {getattr(self, name)}; expected 1 or more", field=name)
-        if self.dtype not in DTYPES:
-            raise UsageError(f"--dtype {self.dtype[:40]!r} is not known; expected {', '.join(DTYPES)}", field="dtype")
-
-    def inputs(self) -> dict[str, object]:
-        """The workload as plain values."""
-        return asdict(self)
-
-
-def planned_serve(model: Model, workload: ServeWorkload, *, exact_sizes: bool, workspace_bytes: int = 0) -> dict[str, int | None]:
-    """Bytes planned: weights, cache after the last token, and what prefill holds at its peak (None: not modelled)."""
-    length = workload.input_len + workload.output_len
-    cache = cache_bytes(model, dtype=workload.dtype, batch_size=workload.batch_size, length=length)
-    inputs = workload.inputs()
-    try:
-        memory = generation_memory(model, exact_sizes=exact_sizes, **inputs)  # type: ignore[arg-type]
-    except (UnsupportedArchitecture, KeyError):
-        return {"weights": None, "kv_cache": cache, "prefill_peak": None}
-    return {
-        "weights": memory.weights_bytes,
-        "kv_cache": cache,
-        "prefill_peak": memory.prefill_bytes + workspace_bytes,
-    }
 
 
 class ServeRun:
     """One run of a workload; `measured` fills as it goes, `phase` says where it is."""
 
-    def __init__(self, meter: Meter, values: Mapping[str, object], workload: ServeWorkload) -> None:
+    def __init__(self, meter: Meter, values: Mapping[str, object], workload: Generation) -> None:
         self.meter, self.values, self.workload = meter, values, workload
         self.measured: dict[str, int] = {}
         self.phase = "loading"
@@ -113,5 +66,3 @@ def _cache_name(model: Any) -> str:
 
 def _vocabulary(model: Any) -> int:
     return int(model.get_input_embeddings().weight.shape[0])
-
-

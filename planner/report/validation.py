@@ -6,9 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from planner.report.rows import Column, render_rows
 from planner.validation.cases import Case
+from planner.validation.probed import PROBE
 from planner.validation.reasons import reason_for
 from planner.validation.scoring import COMMAND_LINE, GIVEN_KV, Row, Statistics, Unscored, once_per_start, statistics
 
+PROBED = (
+    "weights", "kv_cache", "prefill_peak", "gradients", "optimizer", "saved_activations", "forward_peak",
+    "backward_peak", "step_peak", "peak_allocated",
+)  # fmt: skip
 COMPONENTS = (
     ("weights", COMMAND_LINE),
     ("activation_peak", COMMAND_LINE),
@@ -19,6 +24,7 @@ COMPONENTS = (
     ("concurrency given KV", GIVEN_KV),
     ("needed for one request", GIVEN_KV),
     ("estimated maximum length", GIVEN_KV),
+    *((figure, PROBE) for figure in PROBED),
 )
 
 _KEYS: Mapping[str, Callable[[Row], str]] = {

@@ -7,69 +7,90 @@ All sizes in bytes on one GPU.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Final
 
+from planner.errors import UnsupportedArchitecture, UsageError
 from planner.memory.cache_formats import cache_format
 from planner.memory.kv_cache import layer_caches
 from planner.model.model import Model
-from planner.training.recipe import Recipe, resolve
+from planner.training.recipe import DTYPES, Recipe, resolve
 from planner.training.states import states
 from planner.training.step import step_memory
 from planner.training.trainable import inventory
 
+_MOST: Final = 1 << 20
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationMemory:
-    """Bytes of a run that prefills `batch` sequences and then generates.
+class Generation:
+    """`batch_size` sequences of `input_len` tokens are prefilled at once; then `output_len` tokens are generated.
 
-    Args:
-        cache_bytes: after the last token.
-        prefill_bytes: allocated at the peak of prefill, weights included; logits of the last position only.
+    Raises:
+        UsageError: a size that is not positive, or an unknown type.
     """
 
-    weights_bytes: int
-    cache_bytes: int
-    prefill_bytes: int
+    dtype: str = "bfloat16"
+    attn_implementation: str = "sdpa"
+    batch_size: int = 1
+    input_len: int = 512
+    output_len: int = 16
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "input_len", "output_len"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or not 1 <= value <= _MOST:
+                raise UsageError(f"--{name.replace('_', '-')} is {value}; expected a whole number from 1", field=name)
+        if self.dtype not in DTYPES:
+            raise UsageError(f"--dtype {self.dtype!r} is not known; expected {', '.join(DTYPES)}", field="dtype")
+
+    def inputs(self) -> dict[str, object]:
+        """The workload as plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_inputs(cls, values: Mapping[str, object]) -> Generation:
+        """The workload of such values; others are left alone."""
+        return cls(**{field.name: values[field.name] for field in fields(cls) if field.name in values})  # type: ignore[arg-type]
 
 
-def generation_memory(
-    model: Model,
-    *,
-    dtype: str,
-    batch_size: int,
-    input_len: int,
-    output_len: int,
-    attn_implementation: str = "sdpa",
-    exact_sizes: bool = False,
-) -> GenerationMemory:
-    """The memory of prefill over `input_len` tokens and `output_len` decode steps, each of which caches one token.
+def generation_bytes(
+    model: Model, run: Generation, *, exact_sizes: bool = False, workspace_bytes: int = 0
+) -> dict[str, int | None]:
+    """Weights; the cache when every sequence has its last token; what is allocated at the peak of prefill.
+
+    Prefill makes logits of the last position only. None where the forward of a kind of block is not modelled.
 
     Args:
         exact_sizes: tensors count their own bytes, not what CUDA's allocator rounds them to.
+        workspace_bytes: of the matrix library, inside the allocator.
 
     Raises:
-        UsageError: sizes or types out of range.
-        UnsupportedArchitecture: a kind of block whose forward is not modelled.
+        UsageError: options out of range.
     """
     recipe = resolve(
         Recipe(
-            method="inference", dtype=dtype, per_device_train_batch_size=batch_size, max_seq_length=input_len,
-            attn_implementation=attn_implementation, logits_to_keep=1, use_cache=True, padding=False,
+            method="inference", dtype=run.dtype, per_device_train_batch_size=run.batch_size,
+            max_seq_length=run.input_len, attn_implementation=run.attn_implementation, logits_to_keep=1,
+            use_cache=True, padding=False,
         )
     )  # fmt: skip
     found = inventory(model, recipe)
     weights = states(found, recipe).frozen_bytes
-    step = step_memory(model, found, recipe, exact_sizes=exact_sizes)
-    # the model's forward holds the embedding's output to its end (`inputs_embeds`, transformers 5.24 modeling_llama.py)
-    embedded = recipe.tokens * model.spec.hidden_size * step.stream_width
-    return GenerationMemory(
-        weights_bytes=weights,
-        cache_bytes=cache_bytes(model, dtype=dtype, batch_size=batch_size, length=input_len + output_len),
-        prefill_bytes=weights + step.peak().activation_bytes + embedded,
-    )
+    peak: int | None = None
+    try:
+        step = step_memory(model, found, recipe, exact_sizes=exact_sizes)
+    except UnsupportedArchitecture:
+        pass
+    else:
+        # the model's forward holds the embedding's output to its end (`inputs_embeds`, modeling_llama.py)
+        embedded = recipe.tokens * model.spec.hidden_size * step.stream_width
+        peak = weights + step.peak().activation_bytes + embedded + workspace_bytes
+    return {"weights": weights, "kv_cache": cache_bytes(model, run), "prefill_peak": peak}
 
 
-def cache_bytes(model: Model, *, dtype: str, batch_size: int, length: int) -> int:
-    """The cache of `batch_size` sequences of `length` tokens."""
-    caches = layer_caches(model.spec.layers, cache_format("auto", dtype), state_dtype=dtype)
-    return batch_size * sum(entry.sequence_bytes(length) for entry in caches)
+def cache_bytes(model: Model, run: Generation) -> int:
+    """The cache of all sequences after the last token."""
+    caches = layer_caches(model.spec.layers, cache_format("auto", run.dtype), state_dtype=run.dtype)
+    return run.batch_size * sum(entry.sequence_bytes(run.input_len + run.output_len) for entry in caches)

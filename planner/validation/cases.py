@@ -12,6 +12,9 @@ A case is one JSON object a line:
     measured       what was printed, sizes in GiB: weights_gib, activation_peak_gib, non_torch_gib, cuda_graph_gib,
                    cuda_graph_estimated_gib, kv_cache_gib, num_gpu_blocks, kv_tokens, max_concurrency,
                    max_concurrency_len, needed_kv_gib_for_one_request, estimated_max_len, free_memory_gib, error
+                   a record of the probe has engine "transformers", `probe` ("serve" or "train"), `device`, `versions`,
+                   `workload` (the inputs under our own names) and num_hidden_layers when the depth was cut; its
+                   measured figures are those of the probe's table, each with _gib
     inferred       what was deduced, not printed
     quality        A all inputs known, B bytes per token or weights can be checked, C partial
     notes          free text

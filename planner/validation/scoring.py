@@ -16,6 +16,7 @@ from planner.errors import PlannerError
 from planner.serving.plan import ServingPlan
 from planner.units import GIB
 from planner.validation.cases import Case
+from planner.validation.probed import PROBE, is_probed, measured_figure, planned_figures
 from planner.validation.starts import Start, read_start
 
 COMMAND_LINE: Final = "command line"
@@ -84,6 +85,9 @@ def score(cases: Iterable[Case]) -> tuple[list[Row], list[Unscored]]:
     rows: list[Row] = []
     unscored: list[Unscored] = []
     for case in cases:
+        if is_probed(case):
+            rows += _probed(case, unscored)
+            continue
         start = read_start(case)
         if isinstance(start, str):
             unscored.append(Unscored(case, "all", start))
@@ -94,6 +98,8 @@ def score(cases: Iterable[Case]) -> tuple[list[Row], list[Unscored]]:
             unscored.append(Unscored(case, "all", f"refused: {error}"))
             continue
         found, left = score_start(start, plan)
+        if not found and not left:
+            left = [Unscored(case, "all", "prints no figure that a plan has")]
         rows += found
         unscored += left
     return rows, unscored
@@ -143,7 +149,7 @@ def _given_kv(start: Start, plan: ServingPlan, unscored: list[Unscored]) -> list
     printed = case.number("kv_cache_gib")
     if start.deployment.pipeline_parallel_size > 1:
         unscored.append(Unscored(case, GIVEN_KV, "pipeline stages print figures of different ranks"))
-        return []
+        return _needs(start, plan, printed)
     if "draft model" in start.unknown:
         unscored.append(Unscored(case, GIVEN_KV, "the draft model's layers are not known"))
         return []
@@ -167,7 +173,7 @@ def _needs(start: Start, plan: ServingPlan, printed: float | None) -> list[Row]:
         start, "needed_kv_gib_for_one_request", GIVEN_KV, plan.needed_bytes / GIB, "GiB", name="needed for one request"
     )
     if printed is not None and printed > 0:
-        longest = plan.pool.longest_length(round(printed * GIB), ceiling=plan.resolved.max_model_len)
+        longest = plan.check_pool.longest_length(round(printed * GIB), ceiling=plan.resolved.max_model_len)
         found += _row(start, "estimated_max_len", GIVEN_KV, longest, "tokens", name="estimated maximum length")
     return found
 
@@ -189,6 +195,34 @@ def _row(start: Start, figure: str, mode: str, planned: float, unit: str, *, nam
             group=group,
         )
     ]  # fmt: skip
+
+
+def _probed(case: Case, unscored: list[Unscored]) -> list[Row]:
+    """A record of the probe: a row for every figure that was planned and measured."""
+    try:
+        planned = planned_figures(case)
+    except PlannerError as error:
+        unscored.append(Unscored(case, PROBE, f"refused: {error}"))
+        return []
+    if case.measured.get("error"):
+        unscored.append(Unscored(case, PROBE, f"ran out of memory in {case.measured.get('error_phase')}"))
+    found = []
+    for name, size in planned.items():
+        measured = measured_figure(case, name)
+        if measured:
+            group = (case.id, str(case.given("probe")), str(case.given("engine_version")))
+            found.append(
+                Row(
+                    case=case,
+                    component=name,
+                    mode=PROBE,
+                    planned=size / GIB,
+                    measured=measured,
+                    unit="GiB",
+                    group=group,
+                )
+            )
+    return found
 
 
 def once_per_start(rows: Sequence[Row]) -> list[Row]:

@@ -79,7 +79,7 @@ class AcceleratorMeter:
         return int(self._torch.cuda.max_memory_allocated(self.index))
 
     def reserved_bytes(self) -> int:
-        """`max_memory_reserved`; the allocator gives nothing back while it is not asked to, so this is the run's most."""
+        """`max_memory_reserved`: the run's most, as the allocator gives nothing back unasked."""
         return int(self._torch.cuda.max_memory_reserved(self.index))
 
     def used_bytes(self) -> int:
@@ -137,6 +137,24 @@ def _driver_reader(torch: Any, index: int) -> Any:
         return lambda: int(nvml.nvmlDeviceGetMemoryInfo(handle).used)
     except Exception:  # no NVML, or it does not know this card (containers, WSL)
         return from_torch
+
+
+def used_before_context(device: str) -> int | None:
+    """What is in use on a card before this process has a context there; None where NVML does not say, or too late.
+
+    Asked on machines with one card only: before a context there is no telling which of several torch calls cuda:0.
+    """
+    torch = library("torch")
+    if device.startswith(("cpu", "rocm")) or torch.cuda.is_initialized():
+        return None
+    try:
+        nvml = library("pynvml")
+        nvml.nvmlInit()
+        if nvml.nvmlDeviceGetCount() != 1:
+            return None
+        return int(nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByIndex(0)).used)
+    except Exception:  # no NVML
+        return None
 
 
 def _bus_id(torch: Any, index: int) -> bytes:

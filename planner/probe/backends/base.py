@@ -1,7 +1,7 @@
 """What a back end answers: how much memory there is, and what is allocated, reserved and in use.
 
-All sizes in bytes. "Live" is what tensors hold; "reserved" what the framework took from the driver for them; "used" what
-the driver says of the whole device (for the CPU: of this process).
+All sizes in bytes. "Live" is what tensors hold; "reserved" what the framework took from the driver for them; "used"
+what the driver says of the whole device (for the CPU: of this process).
 """
 
 from __future__ import annotations

@@ -20,7 +20,9 @@ def meter_for(device: str, *, share_bytes: int | None = None) -> Meter:
     """
     kind, _, number = device.partition(":")
     if kind not in DEVICES or (number and not number.isdigit()):
-        raise UsageError(f"--device {device[:40]!r} is not known; expected auto, cuda, cuda:1, rocm or cpu", field="device")
+        raise UsageError(
+            f"--device {device[:40]!r} is not known; expected auto, cuda, cuda:1, rocm or cpu", field="device"
+        )
     if kind == "cpu":
         return CpuMeter()
     if kind == "auto" and not library("torch").cuda.is_available():

@@ -49,7 +49,7 @@ def tracking_mode(torch: Any, count: LiveStorage) -> Any:
     """A context in which every operation's results are counted."""
     tree = torch.utils._pytree
 
-    class _Mode(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc, name-defined]
+    class _Mode(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, operation: Any, types: Any, arguments: Any = (), keywords: Any = None) -> Any:
             result = operation(*arguments, **(keywords or {}))
             for leaf in tree.tree_leaves(result):

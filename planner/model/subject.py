@@ -1,4 +1,4 @@
-"""The raw config behind MODEL, and models of less depth made from it."""
+"""A model with the raw config behind it, so that it can be built elsewhere, or at less depth."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from planner.errors import ProbeError
+from planner.errors import SourceError
 from planner.model.depth import Depths, check_cut, cut_config, depths_for
 from planner.model.load import bundled_names, load_model, model_from_config
 from planner.model.model import Model
@@ -18,7 +18,7 @@ _OWN_KEYS: Final = ("_source", "_hf_quant_config")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A model to measure: planned whole, and its raw config to build from."""
+    """A model as it is planned, and its raw config to build from."""
 
     model: Model
     values: Mapping[str, object]
@@ -47,8 +47,8 @@ def read_subject(source: str) -> Subject:
     """The model of a bundled name, a folder, a config.json or a Hub id, with its config.
 
     Raises:
-        SourceError, ConfigError, UnsupportedArchitecture: as `load_model`.
-        ProbeError: MODEL is a file of weights; the probe builds from a config.
+        SourceError: as `load_model`, or MODEL is a file of weights, which has no config to build from.
+        ConfigError, UnsupportedArchitecture: as `load_model`.
     """
     model = load_model(source)
     values = _values(source, model)
@@ -64,8 +64,10 @@ def _values(source: str, model: Model) -> Mapping[str, object]:
     if model.id in bundled_names():
         return read_json_object(bundled_names()[model.id])
     if path.exists():
-        raise ProbeError("MODEL must be a name, a folder or a config.json here: the probe builds the model from its config",
-                         field="model")  # fmt: skip
+        raise SourceError(
+            f"{source}: a name, a folder or a config.json is needed here: the model is built from its config",
+            field="model",
+        )
     from planner.model.sources.hub import fetch_config
 
     return fetch_config(source)
