@@ -168,7 +168,7 @@ def weights_of(
     found = model.memo.get(key)
     if not isinstance(found, StageWeights):
         found = stage_weights(
-            engine_spec(model),
+            engine_spec(model, exported=asked.quantization is not None),
             scheme,
             parallelism,
             layers=layers,

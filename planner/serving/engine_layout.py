@@ -2,35 +2,65 @@
 
     Gemma 3n, Gemma 4   key and value projections in every layer: in those that use an earlier layer's cache, and the
                         value projection where values are keys (loaded from the key's)
+    Mistral 3, Pixtral  the original repositories are read in Mistral's own format, whose tower is whole on every GPU;
+                        exports are in transformers' format, whose tower is cut
     MLA in 0.7.x        the products of query and key, and of value and output projection, beside the originals
 
-Source: vLLM 0.28.0 `models/gemma4.py` Gemma4Attention (one QKVParallelLinear whatever the layer), `models/gemma3n.py`;
-0.7.1 to 0.7.3 `attention/backends/mla` (VLLM_MLA_PERFORM_MATRIX_ABSORPTION, on by default, gone in 0.8).
+Source: vLLM 0.28.0 `models/gemma4.py` Gemma4Attention (one QKVParallelLinear whatever the layer), `models/gemma3n.py`,
+`models/pixtral.py` (VisionTransformer and PixtralHFVisionModel); 0.7.1 to 0.7.3 `attention/backends/mla`
+(VLLM_MLA_PERFORM_MATRIX_ABSORPTION, on by default, gone in 0.8).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from planner.model.kinds.attention import Attention
+from planner.model.kinds.feed_forward import Mlp
 from planner.model.kinds.latent import LatentAttention
 from planner.model.model import Model
-from planner.model.spec import Layer, ModelSpec
+from planner.model.spec import Layer, ModelSpec, Stack
 
 _FULL_PROJECTIONS: Final = ("gemma3n", "gemma4")
+_ORIGINAL_TOWERS: Final = ("mistral3", "pixtral")
 
 
-def engine_spec(model: Model) -> ModelSpec:
-    """The spec with what the engine allocates besides; the model's own for every other family."""
+def engine_spec(model: Model, *, exported: bool = False) -> ModelSpec:
+    """The spec with what the engine allocates besides; the model's own for every other family.
+
+    Args:
+        exported: a quantised export is planned in place of the checkpoint.
+    """
+    if exported and model.spec.model_type in _ORIGINAL_TOWERS and model.spec.stacks:
+        return _changed(model, "export", lambda spec: replace(spec, stacks=tuple(_cut(s) for s in spec.stacks)))
     if not model.spec.model_type.startswith(_FULL_PROJECTIONS):
         return model.spec
-    found = model.memo.get("engine spec")
+    return _changed(model, "projections", _with_projections)
+
+
+def _changed(model: Model, name: str, change: Callable[[ModelSpec], ModelSpec]) -> ModelSpec:
+    found = model.memo.get(("engine spec", name))
     if not isinstance(found, ModelSpec):
-        known: dict[int, Layer] = {}
-        layers = tuple(known.setdefault(id(layer), _projected(layer)) for layer in model.spec.layers)
-        found = model.memo["engine spec"] = replace(model.spec, layers=layers)
+        found = model.memo["engine spec", name] = change(model.spec)
     return found
+
+
+def _with_projections(spec: ModelSpec) -> ModelSpec:
+    known: dict[int, Layer] = {}
+    return replace(spec, layers=tuple(known.setdefault(id(layer), _projected(layer)) for layer in spec.layers))
+
+
+def _cut(stack: Stack) -> Stack:
+    """The tower with its linear layers cut over the GPUs."""
+    layers = []
+    for layer in stack.layers:
+        mixers = tuple(replace(m, replicated=False) if isinstance(m, Attention) else m for m in layer.mixers)
+        block = layer.feed_forward
+        block = replace(block, replicated=False) if isinstance(block, Mlp) else block
+        layers.append(replace(layer, mixers=mixers, feed_forward=block))
+    return replace(stack, layers=tuple(layers))
 
 
 def _projected(layer: Layer) -> Layer:
