@@ -18,6 +18,7 @@ from planner.model.caches import CompressedCache, KeyValueCache
 from planner.model.model import Model
 from planner.serving.deployment import Deployment, Resolved, batch_defaults, resolve
 from planner.serving.kv_pool import Pool
+from planner.serving.loading import converts_whole_model, load_of
 from planner.serving.stages import cache_format_of, outside_of, parallelism_of, pool_of, stages_of
 from planner.serving.storage import scheme_for
 
@@ -202,7 +203,11 @@ def _budget(model: Model, resolved: Resolved) -> _Budget:
     outside, left = outside_of(resolved, stage)
     context = stage.component("context")
     free = resolved.gpu_memory_bytes - (context.best if context else 0) - outside.other_bytes
-    starts = weights.best <= free and not (resolved.profile.checks_free_memory and free < stage.requested_bytes)
+    loading = weights.best
+    if converts_whole_model(model, resolved):
+        parallelism = parallelism_of(model, resolved.asked)
+        loading = max(loading, load_of(model, resolved, parallelism, stage, stages=1).gpu_peak_bytes)
+    starts = loading <= free and not (resolved.profile.checks_free_memory and free < stage.requested_bytes)
     low, best, high = (stage.available(side) for side in SIDES)
     return _Budget(weights.best, (low, best, high), (left["low"], left["best"], left["high"]), starts)
 

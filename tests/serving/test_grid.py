@@ -68,3 +68,16 @@ def test_cells_agree_where_the_length_matters(name: str) -> None:
         assert (cell.kv_cache_bytes, cell.tokens, cell.verdict, cell.bytes_per_token, cell.concurrency) == (
             plan.kv_cache_bytes, plan.kv_tokens, plan.verdict, plan.sequence.bytes_per_token, int(plan.max_concurrency),
         )  # fmt: skip
+
+
+def test_cells_know_what_loading_takes() -> None:
+    """Mistral-Large, 123 B weights: online fp8 of an old version lays out 228 GiB in 16 bit first."""
+    model = load_model("mistralai/Mistral-Large-Instruct-2411")
+    base = Deployment(engine_version="0.6.6", gpu=find_gpu("H200"))
+    axes = Axes(
+        models=[model], gpus=[base], quantizations=["fp8"], cache_dtypes=["auto"], tensor_parallel_sizes=[1],
+        lengths=[512],
+    )  # fmt: skip
+    (cell,) = compare_cells(axes)
+    plan = plan_serving(model, replace(base, quantization="fp8", max_model_len=512))
+    assert cell.verdict == plan.verdict == "does_not_fit"
