@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 from pathlib import Path
@@ -39,7 +40,7 @@ def mutated(draw: st.DrawFn) -> dict[str, object]:
         if draw(st.booleans()):
             target.pop(key)
         else:
-            target[key] = draw(ODD)
+            target[key] = copy.deepcopy(draw(ODD))  # a later mutation may change it
     return values
 
 
