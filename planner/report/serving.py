@@ -164,6 +164,8 @@ def verdict_line(plan: ServingPlan, *, colour: bool = False) -> str:
     )
     if plan.startup_error is not None:
         return f"{head}: short by {format_size(plan.shortfall_bytes)} per GPU"
+    if not plan.pool.groups:
+        return f"{head}: this model keeps no cache; {gib(plan.kv_cache_bytes)} GiB of the fraction stays unused"
     line = (
         f"{head}: {gib(plan.kv_cache_bytes)} GiB for KV cache = {plan.kv_tokens:,} tokens ="
         f" {plan.max_concurrency:.2f} requests of {resolved.max_model_len:,} tokens"
@@ -257,6 +259,8 @@ def _row(component: Component, sign: str) -> Sequence[str]:
 
 def _cache_lines(plan: ServingPlan) -> str:
     cost, pool = plan.sequence, plan.pool
+    if not pool.groups:
+        return "no KV cache: how many requests run at once is max_num_seqs"
     lines = [
         f"a sequence: {format_exact(cost.bytes_per_token)} per token, {format_exact(cost.total_bytes)} at"
         f" {plan.resolved.max_model_len:,} tokens on each GPU ({plan.cache_format.name} cache)"

@@ -142,6 +142,10 @@ def resolve(model: Model, deployment: Deployment) -> Resolved:
         )
     if deployment.num_speculative_tokens and not model.spec.draft_layers:
         notes.append("the model has no draft layers of its own: what a separate draft model takes is not counted")
+    if deployment.gpu is not None and deployment.gpu.vendor == "Apple":
+        notes.append(
+            f"vLLM has no GPU engine for {deployment.gpu.name}: the plan says what it would take, not that it starts"
+        )
     unknown = architecture_note(model.spec.architecture, profile.version)
     if unknown is not None:
         notes.append(unknown)

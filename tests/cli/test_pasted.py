@@ -145,3 +145,14 @@ def test_a_quantised_checkpoint_says_so(serve) -> None:  # type: ignore[no-untyp
     assert document["deployment"]["quantization"] is None
     assert any(note.startswith("already quantised (mxfp4)") for note in document["notes"])
     assert "--quantization" not in document["command"]
+
+
+def test_a_model_without_a_cache(serve) -> None:  # type: ignore[no-untyped-def]
+    result = serve("BAAI/bge-m3", "--gpu", "4090")
+    assert result.status == 0
+    assert "this model keeps no cache" in result.out.splitlines()[0]
+    assert "blocks of" not in result.out and "0.00 requests" not in result.out
+
+
+def test_a_card_that_vllm_does_not_run_on(serve) -> None:  # type: ignore[no-untyped-def]
+    assert "vLLM has no GPU engine for Apple M3 Max" in serve("Qwen/Qwen3-8B", "--gpu", "apple-m3-max-64gb").out
