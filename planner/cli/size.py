@@ -15,7 +15,8 @@ from planner.report.rows import Format
 from planner.report.size import curve_chart, curve_csv, render_fleet
 from planner.serving.curves import CurvePoint, context_curve, user_curve
 from planner.serving.deployment import Deployment
-from planner.serving.fleet import Candidate, Demand, parse_redundancy, size_fleet
+from planner.serving.fleet import Candidate, Demand, size_fleet
+from planner.serving.redundancy import parse_redundancy
 from planner.serving.workload import parse_lengths
 
 # assumed where the user names no card: what clouds rent most

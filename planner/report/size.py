@@ -22,6 +22,7 @@ DERIVED: Final = (
 COLUMNS: Final = (
     Column(field="gpu", heading="card"),
     Column(field="tensor_parallel_size", heading="tp", right=True),
+    Column(field="pipeline_parallel_size", heading="pp", right=True),
     Column(field="users_per_replica", heading="users/replica", right=True),
     Column(field="users_by_memory", heading="by memory", right=True),
     Column(field="users_by_throughput", heading="by speed", right=True),
@@ -46,6 +47,7 @@ def fleet_row(candidate: Candidate, prices: Mapping[str, float]) -> dict[str, ob
     return {
         "gpu": candidate.gpu.name,
         "tensor_parallel_size": candidate.tensor_parallel_size,
+        "pipeline_parallel_size": candidate.pipeline_parallel_size,
         "users_per_replica": candidate.users_per_replica,
         "users_by_memory": candidate.users_by_memory,
         "users_by_throughput": candidate.users_by_throughput,

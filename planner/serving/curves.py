@@ -35,7 +35,7 @@ def user_curve(candidate: Candidate, *, points: int = 16) -> Iterator[CurvePoint
     most = max(candidate.total_replicas, 2)
     step = max(1, -(-most // points))
     for replicas in range(step, most + step, step):
-        gpus = replicas * candidate.tensor_parallel_size
+        gpus = replicas * candidate.tensor_parallel_size * candidate.pipeline_parallel_size
         yield CurvePoint(
             candidate.gpu.name, candidate.tensor_parallel_size, gpus, replicas * candidate.users_per_replica
         )

@@ -7,7 +7,6 @@ replicas                 ceil(users x (1 + growth) / users a replica holds)
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -17,6 +16,7 @@ from planner.hardware.gpus import Gpu
 from planner.model.model import Model
 from planner.serving.deployment import Deployment
 from planner.serving.plan import ServingPlan, plan_serving
+from planner.serving.redundancy import Redundancy
 from planner.serving.stages import tensor_parallel_sizes
 from planner.serving.throughput import Seconds, decode_step, prefill, requests_per_second
 from planner.serving.workload import Lengths, admission_point, request_lengths
@@ -24,45 +24,9 @@ from planner.serving.workload import Lengths, admission_point, request_lengths
 _MOST_USERS: Final = 1 << 32
 # a batch that no engine is started with: the search for the users that the speed allows ends here
 _LARGEST_BATCH: Final = 1 << 14
-_REDUNDANCY: Final = re.compile(r"(?:n\+)?(\d{1,6})|(\d{1,4}(?:\.\d+)?)%|zones=(\d{1,3})", re.IGNORECASE)
+# pipeline stages tried, each a node, when one node does not hold the model
+_STAGES: Final = (2, 3, 4)
 SECONDS_A_DAY: Final = 86_400
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Redundancy:
-    """Spare replicas: a number (N+1), a share of the replicas, or zones of which one may fail."""
-
-    spares: int = 0
-    share: float = 0.0
-    zones: int = 0
-
-    def replicas(self, needed: int) -> int:
-        """Replicas to run when `needed` carry the load."""
-        if self.zones:
-            return self.zones * -(-needed // (self.zones - 1))
-        return needed + max(self.spares, math.ceil(round(needed * self.share, 9)))
-
-    def lost(self, replicas: int) -> int:
-        """Replicas lost in the failure it is made for: one, or a zone's."""
-        return -(-replicas // self.zones) if self.zones else min(1, replicas)
-
-
-def parse_redundancy(text: str) -> Redundancy:
-    """Redundancy as people write it: "0", "N+1", "20%", "zones=3".
-
-    Raises:
-        UsageError: none of these.
-    """
-    match = _REDUNDANCY.fullmatch(text.strip())
-    if match is None or match[3] in ("0", "1"):
-        raise UsageError(
-            f"--redundancy is {text[:40]!r}; expected 0, N+1, N+2, 20% or zones=3 (2 or more)", field="redundancy"
-        )
-    if match[3]:
-        return Redundancy(zones=int(match[3]))
-    if match[2]:
-        return Redundancy(share=float(match[2]) / 100)
-    return Redundancy(spares=int(match[1]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +69,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One card with one tensor-parallel size that carries the load.
+    """One card with one layout of a replica that carries the load.
 
     Args:
         users_by_memory: users that a replica's cache holds at the admission length.
@@ -123,6 +87,7 @@ class Candidate:
     plan: ServingPlan
     gpu: Gpu
     tensor_parallel_size: int
+    pipeline_parallel_size: int
     users_by_memory: int
     users_by_throughput: int | None
     users_per_replica: int
@@ -180,11 +145,17 @@ def size_fleet(
     refusal: PlannerError | None = None
     planned = False
     for card in cards:
-        options = []
+        options: list[Candidate] = []
         reason = "no tensor-parallel size within a node was tried"
-        for ways in sizes or tensor_parallel_sizes(model, largest=gpus_per_node):
+        ways_tried = tuple(sizes or tensor_parallel_sizes(model, largest=gpus_per_node))
+        layouts = [(ways, 1) for ways in ways_tried]
+        # stages over several nodes only for what one node cannot hold
+        layouts += [(ways_tried[-1], stages) for stages in _STAGES if stages <= len(model.spec.layers)]
+        for ways, stages in layouts:
+            if stages > 1 and options:
+                break
             try:
-                option = _candidate(model, base, demand, card, ways, gpus_per_node)
+                option = _candidate(model, base, demand, card, (ways, stages), gpus_per_node)
             except PlannerError as error:
                 refusal, reason = error, str(error)
                 continue
@@ -203,26 +174,35 @@ def size_fleet(
 
 
 def _candidate(
-    model: Model, base: Deployment, demand: Demand, card: Gpu, ways: int, gpus_per_node: int
+    model: Model, base: Deployment, demand: Demand, card: Gpu, layout: tuple[int, int], gpus_per_node: int
 ) -> Candidate | str:
-    """The candidate, or why this size cannot carry the load."""
+    """The candidate of a layout (tensor, pipeline parallel size), or why it cannot carry the load."""
+    ways, stages = layout
+    each = ways * stages
     points = request_lengths(demand.input_lengths, demand.output_lengths)
     admission = admission_point(points) or max(points, key=lambda point: point[1])
     length = base.max_model_len or min(admission[1], model.spec.max_position_embeddings)
-    deployment = replace(base, gpu=card, gpu_memory_bytes=None, tensor_parallel_size=ways, max_model_len=length)
+    deployment = replace(
+        base,
+        gpu=card,
+        gpu_memory_bytes=None,
+        tensor_parallel_size=ways,
+        pipeline_parallel_size=stages,
+        max_model_len=length,
+    )
     plan = plan_serving(
         model, deployment, input_lengths=demand.input_lengths, output_lengths=demand.output_lengths
     )  # fmt: skip
     if plan.verdict == "does_not_fit":
-        return f"does not fit {ways} of them: short by {plan.shortfall_bytes / (1 << 30):.2f} GiB per GPU"
+        return f"does not fit {each} of them: short by {plan.shortfall_bytes / (1 << 30):.2f} GiB per GPU"
     held = next((point.concurrency for point in plan.workload if point.at == admission[0]), 0)
     by_memory = min(held, plan.resolved.max_num_seqs)
     if not by_memory:
-        return f"{ways} of them hold no request of {admission[1]:,} tokens"
+        return f"{each} of them hold no request of {admission[1]:,} tokens"
     read, written = typical_length(demand.input_lengths), typical_length(demand.output_lengths)
     by_speed, limit = _by_throughput(plan, demand, read, written)
     if by_speed == 0:
-        return f"{ways} of them are slower than asked for with a single user ({limit})"
+        return f"{each} of them are slower than asked for with a single user ({limit})"
     running = by_memory if by_speed is None else min(by_memory, by_speed)
     binding = limit if by_speed is not None and by_speed < by_memory else "memory"
     rate = requests_per_second(plan, sequences=running, input_tokens=read, output_tokens=written)
@@ -235,19 +215,20 @@ def _candidate(
         binding = "prefill compute" if rate.bound == "compute" else _named(rate.bound)
     total = demand.redundancy.replicas(needed)
     return Candidate(
-        plan=plan, gpu=card, tensor_parallel_size=ways, users_by_memory=int(by_memory / demand.duty_cycle),
+        plan=plan, gpu=card, tensor_parallel_size=ways, pipeline_parallel_size=stages,
+        users_by_memory=int(by_memory / demand.duty_cycle),
         users_by_throughput=None if by_speed is None else int(by_speed / demand.duty_cycle), users_per_replica=users,
-        replicas=needed, gpus=needed * ways, total_replicas=total, total_gpus=total * ways,
-        nodes=nodes(total, ways, gpus_per_node), users_after_failure=(total - demand.redundancy.lost(total)) * users,
+        replicas=needed, gpus=needed * each, total_replicas=total, total_gpus=total * each,
+        nodes=nodes(total, each, gpus_per_node), users_after_failure=(total - demand.redundancy.lost(total)) * users,
         binding=binding, step=decode_step(plan, sequences=running, context=read + written // 2),
         first_token=prefill(plan, tokens=read), rate=rate, input_tokens=read, output_tokens=written,
     )  # fmt: skip
 
 
-def nodes(replicas: int, ways: int, gpus_per_node: int) -> int:
-    """Machines for that many replicas, no replica across two machines."""
-    each = gpus_per_node // ways
-    return -(-replicas // each) if each else replicas * -(-ways // gpus_per_node)
+def nodes(replicas: int, gpus: int, gpus_per_node: int) -> int:
+    """Machines for that many replicas of so many GPUs, none across machines that one could hold."""
+    each = gpus_per_node // gpus
+    return -(-replicas // each) if each else replicas * -(-gpus // gpus_per_node)
 
 
 def _by_throughput(

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from planner import Deployment, find_gpu, load_model
 from planner.errors import UsageError
 from planner.serving.curves import context_curve, user_curve
-from planner.serving.fleet import Candidate, Demand, Redundancy, nodes, parse_redundancy, size_fleet
+from planner.serving.fleet import Candidate, Demand, nodes, size_fleet
+from planner.serving.redundancy import Redundancy, parse_redundancy
 from planner.serving.workload import parse_lengths
 
 LLAMA = load_model("meta-llama/Llama-3.1-8B-Instruct")
@@ -91,6 +92,15 @@ def test_too_slow_and_too_large_are_said() -> None:
     assert "slower than asked" in rejected[0].reason
     _, rejected = size_fleet(LLAMA, Deployment(), demand(10, time_to_first_token=1e-6), cards=CARDS[:1])
     assert "prefill compute" in rejected[0].reason
+
+
+def test_what_one_node_cannot_hold_takes_stages_over_two() -> None:
+    """405 B weights in 16 bit are 756 GiB, eight cards of 79.19 GiB hold 634: two nodes of eight."""
+    found, _ = size_fleet(
+        load_model("meta-llama/Llama-3.1-405B-Instruct"), Deployment(), demand(10), cards=[find_gpu("h100")]
+    )
+    assert (found[0].tensor_parallel_size, found[0].pipeline_parallel_size) == (8, 2)
+    assert found[0].gpus == 16 * found[0].replicas and found[0].nodes == 2 * found[0].replicas
 
 
 @pytest.mark.parametrize(
