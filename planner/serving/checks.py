@@ -87,6 +87,28 @@ def _option(name: str) -> str:
     return _SPELLED.get(name) or f"--{name.removesuffix('_bytes').replace('_', '-')}"
 
 
+def check_capability(model: Model, deployment: Deployment) -> None:
+    """The card's compute capability is enough for how the weights are stored.
+
+    Raises:
+        UsageError: vLLM refuses the method on so old a card.
+    """
+    card, config = deployment.gpu, model.spec.quantization_config
+    name = config.get("quant_method") if config is not None else deployment.quantization
+    if not isinstance(name, str) or card is None or card.capability is None:
+        return
+    # plain models need not read the table
+    from planner.serving.engines.capabilities import least_capability
+
+    least = least_capability(name, deployment.engine_version)
+    if least is not None and card.capability < least:
+        raise UsageError(
+            f"vLLM {deployment.engine_version} takes {name} on compute capability {least[0]}.{least[1]} and later;"
+            f" {card.name} has {card.capability[0]}.{card.capability[1]}",
+            field="quantization",
+        )
+
+
 def check_context_parallel(model: Model, deployment: Deployment) -> None:
     """Decode context parallel shares the GPUs of tensor parallel, where key-value heads are copied.
 

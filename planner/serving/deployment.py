@@ -8,7 +8,7 @@ from planner.errors import UsageError
 from planner.hardware.gpus import Gpu
 from planner.model.caches import CompressedCache, StateCache
 from planner.model.model import Model
-from planner.serving.checks import check_context_parallel, check_values
+from planner.serving.checks import check_capability, check_context_parallel, check_values
 from planner.serving.engines.architectures import architecture_note
 from planner.serving.engines.profile import DEFAULT_VERSION, EngineProfile, profile_with_runner
 from planner.units import GIB
@@ -126,6 +126,7 @@ def resolve(model: Model, deployment: Deployment) -> Resolved:
     profile = profile_with_runner(deployment.engine_version, deployment.model_runner)
     check_values(deployment)
     check_context_parallel(model, deployment)
+    check_capability(model, deployment)
     notes: list[str] = []
     total = deployment.gpu_memory_bytes or (deployment.gpu.total_memory_bytes if deployment.gpu else 0)
     if not 0 < total <= _GPU_TOTAL_LIMIT:

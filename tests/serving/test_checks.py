@@ -183,3 +183,25 @@ def test_cards_without_bfloat16_take_float16_by_themselves(gpu) -> None:  # type
     if gpu.reported_memory_bytes is None:
         pytest.skip("no memory size in the table")
     assert plan(gpu=gpu).resolved.dtype == "float16"
+
+
+@pytest.mark.parametrize(
+    ("card", "name", "version", "starts"),
+    [
+        ("v100 16gb", "fp8", "0.19.0", False),  # 7.0 < 7.5
+        ("v100 16gb", "awq", "0.19.0", False),
+        ("v100 16gb", "gptq", "0.19.0", True),  # 6.0
+        ("v100 16gb", "bitsandbytes", "0.19.0", True),  # 7.0
+        ("t4", "fp8", "0.19.0", True),  # 7.5
+        ("t4", "fp8", "0.12.0", False),  # 8.0 then
+        ("t4", "mxfp4", "0.19.0", False),
+        ("4090", "nvfp4", "0.8.5", False),  # 10.0 then
+    ],
+)
+def test_old_cards_and_quantisation(card: str, name: str, version: str, starts: bool) -> None:
+    options = {"gpu": find_gpu(card), "quantization": name, "engine_version": version}
+    if starts:
+        assert plan(**options).budget.weights.total_bytes > 0
+    else:
+        with pytest.raises(UsageError, match="compute capability"):
+            plan(**options)
