@@ -16,7 +16,7 @@ from planner.hardware.gpus import Gpu
 from planner.model.model import Model
 from planner.serving.deployment import Deployment
 from planner.serving.plan import ServingPlan, plan_serving
-from planner.serving.redundancy import Redundancy
+from planner.serving.redundancy import NO_SPARES, Redundancy
 from planner.serving.stages import tensor_parallel_sizes
 from planner.serving.throughput import Seconds, decode_step, prefill, requests_per_second
 from planner.serving.workload import Lengths, admission_point, request_lengths
@@ -49,7 +49,7 @@ class Demand:
     duty_cycle: float = 1.0
     tokens_per_second: float | None = None
     time_to_first_token: float | None = None
-    redundancy: Redundancy = Redundancy()
+    redundancy: Redundancy = NO_SPARES
     growth: float = 0.0
 
     def __post_init__(self) -> None:

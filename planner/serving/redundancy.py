@@ -31,6 +31,9 @@ class Redundancy:
         return -(-replicas // self.zones) if self.zones else min(1, replicas)
 
 
+NO_SPARES: Final = Redundancy()
+
+
 def parse_redundancy(text: str) -> Redundancy:
     """Redundancy as people write it: "0", "N+1", "20%", "zones=3".
 
