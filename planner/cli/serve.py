@@ -148,15 +148,16 @@ def serve(
     language_model_only: Annotated[
         bool, typer.Option("--language-model-only", help="Leave the towers out.", rich_help_panel=ENGINE)
     ] = False,
+    mm_encoder_tp_mode: Annotated[
+        str, typer.Option(help="weights cuts the towers, data keeps them whole.", rich_help_panel=ENGINE)
+    ] = "weights",
     mamba_ssm_cache_dtype: Annotated[
         str | None, typer.Option(help="Type of recurrent states.", rich_help_panel=ENGINE)
     ] = None,
     enable_sleep_mode: Annotated[
         bool, typer.Option("--enable-sleep-mode", help="Back weights up in host memory.", rich_help_panel=ENGINE)
     ] = False,
-    instances: Annotated[
-        int, typer.Option(help="Equal instances that share each card.", rich_help_panel=WORKLOAD)
-    ] = 1,
+    instances: Annotated[int, typer.Option(help="Equal instances that share each card.", rich_help_panel=WORKLOAD)] = 1,
     concurrency: Annotated[int, typer.Option(help="Requests that must fit at once.", rich_help_panel=WORKLOAD)] = 1,
     input_len: Annotated[
         str | None, typer.Option(help="600, mean=600 or p50=600,p95=4000,p99=12000.", rich_help_panel=WORKLOAD)
@@ -258,6 +259,7 @@ def serve(
         limit_images=image_limit(limit_mm_per_prompt),
         skip_mm_profiling=skip_mm_profiling,
         language_model_only=language_model_only,
+        mm_encoder_tp_mode=mm_encoder_tp_mode,
         mamba_ssm_cache_dtype=mamba_ssm_cache_dtype,
         concurrency=concurrency,
     )

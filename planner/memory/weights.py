@@ -67,6 +67,7 @@ def stage_weights(
     last: bool = True,
     with_drafts: bool = False,
     with_towers: bool = True,
+    whole_towers: bool = False,
     rope_element_bytes: int = 2,
 ) -> StageWeights:
     """Weights that the fullest GPU of one pipeline stage holds.
@@ -76,6 +77,7 @@ def stage_weights(
         first: holds the embeddings and towers.
         last: holds the final norm and the head; with tied embeddings and a later stage, a copy of the embedding.
         with_drafts: draft (MTP) layers are loaded, on the last stage.
+        whole_towers: every GPU holds the towers whole (mm_encoder_tp_mode data).
         rope_element_bytes: bytes of one rotary table element.
 
     Raises:
@@ -85,12 +87,14 @@ def stage_weights(
     made: list[int] = []
     numel = largest = 0
 
+    shared = parallelism
+
     def look(tensors: Iterable[Tensor]) -> _Look:
         """Sizes by role, elements, and the engine's tensors in order."""
         found = _Look({}, 0, [])
         stored: dict[str, int] = {}
         for tensor in tensors:
-            shape = local_shape(tensor, parallelism)
+            shape = local_shape(tensor, shared)
             size = scheme.format_of(tensor).bytes(shape, tensor.input_dim)
             found.numel += prod(shape)
             found.by_role[tensor.role] = found.by_role.get(tensor.role, 0) + size
@@ -122,9 +126,12 @@ def stage_weights(
     if first:
         add(look(spec.embeddings))
         if with_towers:
+            if whole_towers:
+                shared = Parallelism()
             for stack in spec.stacks:
                 add(look(stack.tensors))
                 add_layers(stack.layers, stack.hidden_size, stack.layer_prefix, 0)
+            shared = parallelism
     add_layers(spec.layers[layers], spec.hidden_size, spec.layer_prefix, layers.indices(len(spec.layers))[0])
     if last:
         add(look(spec.head))

@@ -17,7 +17,9 @@ from typing import Final
 
 from planner.hardware.gpus import Gpu
 from planner.memory import activations as terms
+from planner.memory.cache_formats import cache_format
 from planner.memory.component import Component
+from planner.memory.kv_cache import layer_caches
 from planner.memory.overhead import Measured, overhead
 from planner.memory.sharding import Parallelism
 from planner.model.kinds.attention import Attention
@@ -150,7 +152,20 @@ def _persistent(model: Model, resolved: Resolved, parallelism: Parallelism, laye
         if buffers:
             found.append(max(buffers, key=lambda term: term.size))
     found += _multimodal(model, resolved)
+    if resolved.profile.runner == "v0" and model.is_recurrent:
+        found.append(_recurrent_states(model, resolved, parallelism, layers))
     return tuple(term for term in found if term.size)
+
+
+def _recurrent_states(model: Model, resolved: Resolved, parallelism: Parallelism, layers: slice) -> Term:
+    """V0 makes the states of max_num_seqs sequences in the first forward (models/mamba_cache.py 0.8.5)."""
+    entries = layer_caches(
+        model.spec.layers[layers], cache_format("auto", resolved.dtype), state_dtype=resolved.dtype,
+        tensor_parallel_size=parallelism.tensor_parallel_size, honour_model_state_dtype=False,
+    )  # fmt: skip
+    each = sum(entry.count * entry.state_bytes for entry in entries)
+    size = resolved.max_num_seqs * each
+    return Term("recurrent states", size, f"{resolved.max_num_seqs:,} sequences x {each:,}")
 
 
 def _expert_workspace(moe: Moe, model: Model, resolved: Resolved, parallelism: Parallelism) -> Term:
@@ -224,16 +239,16 @@ def _encoder_run(model: Model, resolved: Resolved, parallelism: Parallelism) -> 
     stack = max(model.spec.stacks, key=lambda stack: stack.tokens_per_item or 0, default=None)
     if not items or stack is None or not stack.patches_per_item or not stack.layers:
         return ()
-    element, patches = resolved.element_bytes, items * stack.patches_per_item
+    ways, own = parallelism.tensor_parallel_size, items
+    if resolved.asked.mm_encoder_tp_mode == "data":
+        # whole towers share the items between the GPUs
+        ways, own = 1, -(-items // ways)
+    element, patches = resolved.element_bytes, own * stack.patches_per_item
     peaks = []
     for layer in _distinct(stack.layers):
         block = layer.feed_forward
         if isinstance(block, Mlp):
-            inner = (
-                block.intermediate_size
-                if block.replicated
-                else -(-block.intermediate_size // parallelism.tensor_parallel_size)
-            )
+            inner = block.intermediate_size if block.replicated else -(-block.intermediate_size // ways)
             peak = terms.gated_mlp_peak if block.gated else terms.plain_mlp_peak
             size = peak(tokens=patches, hidden_size=stack.hidden_size, intermediate_size=inner, element_bytes=element)
             formula = f"{patches:,} x ({3 if block.gated else 2} x {inner:,} + 3 x {stack.hidden_size:,}) x {element}"

@@ -164,6 +164,7 @@ def weights_of(
         towers,
         drafts,
         resolved.element_bytes,
+        asked.mm_encoder_tp_mode,
     )
     found = model.memo.get(key)
     if not isinstance(found, StageWeights):
@@ -176,6 +177,7 @@ def weights_of(
             last=last,
             with_drafts=drafts,
             with_towers=towers,
+            whole_towers=asked.mm_encoder_tp_mode == "data",
             rope_element_bytes=resolved.element_bytes,
         )
         model.memo[key] = found

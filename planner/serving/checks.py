@@ -45,6 +45,7 @@ _SPELLED: Final = {
 }
 _CHOICES: Final = {
     "usage_context": ("api-server", "llm-class"),
+    "mm_encoder_tp_mode": ("weights", "data"),
     "sampler": ("auto", "pytorch", "flashinfer", "triton"),
     "mamba_ssm_cache_dtype": ("auto", "float32", "float16", "bfloat16"),
 }

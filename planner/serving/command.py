@@ -66,6 +66,8 @@ def command_line(plan: ServingPlan) -> str:
         words.append("--disable-hybrid-kv-cache-manager")
     if asked.language_model_only:
         words.append("--language-model-only")
+    if asked.mm_encoder_tp_mode != "weights":
+        add("--mm-encoder-tp-mode", asked.mm_encoder_tp_mode)
     if asked.skip_mm_profiling:
         words.append("--skip-mm-profiling")
     if asked.limit_images is not None:

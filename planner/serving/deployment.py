@@ -10,7 +10,7 @@ from planner.model.caches import CompressedCache, StateCache
 from planner.model.model import Model
 from planner.serving.checks import check_capability, check_context_parallel, check_values
 from planner.serving.engines.architectures import architecture_note
-from planner.serving.engines.profile import DEFAULT_VERSION, EngineProfile, profile_with_runner
+from planner.serving.engines.profile import DEFAULT_VERSION, EngineProfile, parse_version, profile_with_runner
 from planner.units import GIB
 
 _GPU_TOTAL_LIMIT = 1 << 44
@@ -31,6 +31,7 @@ class Deployment:
         quantization: how to store a plain checkpoint; None keeps the config's own format.
         model_runner: "auto", "v0", "v1" or "v2": what VLLM_USE_V1 and VLLM_USE_V2_MODEL_RUNNER force.
         usage_context: "api-server" (vllm serve) or "llm-class" (LLM(...)).
+        mm_encoder_tp_mode: "weights" cuts the towers like the model, "data" keeps them whole on every GPU.
         sampler: "auto", "pytorch", "flashinfer" or "triton".
         safety_margin_bytes: kept free by lowering the fraction.
         concurrency: requests that must fit at max_model_len (or at the admission percentile of a workload).
@@ -76,6 +77,7 @@ class Deployment:
     limit_images: int | None = None
     skip_mm_profiling: bool = False
     language_model_only: bool = False
+    mm_encoder_tp_mode: str = "weights"
     mamba_ssm_cache_dtype: str | None = None
     safety_margin_bytes: int = 0
     concurrency: int = 1
@@ -123,7 +125,7 @@ def resolve(model: Model, deployment: Deployment) -> Resolved:
     Raises:
         UsageError: a value out of range, an unknown dtype, no card and no memory size; names the option.
     """
-    profile = profile_with_runner(deployment.engine_version, deployment.model_runner)
+    profile = profile_with_runner(deployment.engine_version, _runner(model, deployment))
     check_values(deployment)
     check_context_parallel(model, deployment)
     check_capability(model, deployment)
@@ -178,6 +180,18 @@ def resolve(model: Model, deployment: Deployment) -> Resolved:
         state_mode=mode,
         notes=tuple(notes),
     )
+
+
+# V1 of 0.8 and 0.9 leaves models with recurrent layers to V0 (engine/arg_utils.py _is_v1_supported_oracle 0.8.5, 0.9.2)
+_FIRST_V1, _RECURRENT_ON_V1 = (0, 8, 0), (0, 10, 0)
+
+
+def _runner(model: Model, deployment: Deployment) -> str:
+    recurrent = any(isinstance(cache, StateCache) for cache in model.caches)
+    if deployment.model_runner == "auto" and recurrent:
+        if _FIRST_V1 <= parse_version(deployment.engine_version) < _RECURRENT_ON_V1:
+            return "v0"
+    return deployment.model_runner
 
 
 def _dtype(model: Model, deployment: Deployment, notes: list[str]) -> str:

@@ -57,13 +57,16 @@ def parallelism_of(model: Model, deployment: Deployment) -> Parallelism:
         data_parallel_size=deployment.data_parallel_size,
         enable_expert_parallel=deployment.enable_expert_parallel,
     )
-    towers = not deployment.language_model_only and deployment.limit_images != 0
+    absent = deployment.language_model_only or deployment.limit_images == 0
+    towers = not absent and deployment.mm_encoder_tp_mode == "weights"
     key = ("divides", parallelism, towers)
     if key not in model.memo:
         model.memo[key] = _refusal(model, parallelism, towers=towers) or ""
     reason = model.memo[key]
     if reason:
         works = ", ".join(str(size) for size in tensor_parallel_sizes(model, towers=towers))
+        if towers and _refusal(model, parallelism, towers=False) is None:
+            works += "; or keep the towers whole with --mm-encoder-tp-mode data"
         raise UsageError(
             f"--tensor-parallel-size {deployment.tensor_parallel_size}: {reason}; sizes that work: {works}",
             field="tensor_parallel_size",

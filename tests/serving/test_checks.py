@@ -205,3 +205,17 @@ def test_old_cards_and_quantisation(card: str, name: str, version: str, starts: 
     else:
         with pytest.raises(UsageError, match="compute capability"):
             plan(**options)
+
+
+def test_whole_towers_on_every_gpu() -> None:
+    """GLM-4.5V: the tower's 12 heads do not divide by 8; data mode keeps its weights whole, and the rest is cut."""
+    from planner.model.tensors import tensors
+
+    model = load_model("zai-org/GLM-4.5V")
+    with pytest.raises(UsageError, match="--mm-encoder-tp-mode data"):
+        plan(model, tensor_parallel_size=8)
+    whole = plan(model, tensor_parallel_size=8, mm_encoder_tp_mode="data")
+    bare = plan(model, tensor_parallel_size=8, language_model_only=True)
+    towers = sum(2 * tensor.numel for tensor in tensors(model.spec) if tensor.name.startswith("model.visual."))
+    both = (dict(found.budget.weights.by_role) for found in (whole, bare))
+    assert sum(next(both).values()) - sum(next(both).values()) == towers
