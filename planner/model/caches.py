@@ -176,9 +176,7 @@ class StateCache:
         Raises:
             UsageError: the heads or groups do not divide by the GPUs.
         """
-        return sum(
-            state.elements(tensor_parallel_size, speculative_tokens=speculative_tokens) for state in self.states
-        )
+        return sum(state.elements(tensor_parallel_size, speculative_tokens=speculative_tokens) for state in self.states)
 
 
 CacheLayer = KeyValueCache | LatentCache | IndexerCache | CompressedCache | CrossCache | StateCache

@@ -54,11 +54,7 @@ def serving_page(cases: Sequence[Case], rows: Sequence[Row], unscored: Sequence[
 def campaign_rows(rows: Sequence[Row]) -> list[Row]:
     """The 0.19.0 starts on H100 without pipeline, each distinct start once."""
     return once_per_start(
-        [
-            row
-            for row in rows
-            if row.case.id.startswith(_CAMPAIGN) and "oom" not in row.case.id and row.group[4] == "1"
-        ]
+        [row for row in rows if row.case.id.startswith(_CAMPAIGN) and "oom" not in row.case.id and row.group[4] == "1"]
     )
 
 

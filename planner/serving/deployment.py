@@ -188,10 +188,10 @@ _FIRST_V1, _RECURRENT_ON_V1 = (0, 8, 0), (0, 10, 0)
 
 def _runner(model: Model, deployment: Deployment) -> str:
     recurrent = any(isinstance(cache, StateCache) for cache in model.caches)
-    if deployment.model_runner == "auto" and recurrent:
-        if _FIRST_V1 <= parse_version(deployment.engine_version) < _RECURRENT_ON_V1:
-            return "v0"
-    return deployment.model_runner
+    if deployment.model_runner != "auto" or not recurrent:
+        return deployment.model_runner
+    version = parse_version(deployment.engine_version)
+    return "v0" if _FIRST_V1 <= version < _RECURRENT_ON_V1 else "auto"
 
 
 def _dtype(model: Model, deployment: Deployment, notes: list[str]) -> str:

@@ -32,6 +32,9 @@ def build_pool(caches: Sequence[LayerCache], profile: EngineProfile, options: Po
     """
     if any(isinstance(entry.cache, CompressedCache) for entry in caches):
         return packed_pool(caches, profile, options)
+    if profile.runner == "v0":
+        # recurrent states lie outside the pool: made whole in the profile run (models/mamba_cache.py 0.8.5)
+        caches = [entry for entry in caches if not isinstance(entry.cache, StateCache)]
     layers, block_size = _pool_layers(caches, profile, options)
     if not layers:
         return _pool((), 1, 0, block_size, profile, options)
@@ -146,7 +149,7 @@ def _uniform(layers: list[PoolLayer], block_size: int, profile: EngineProfile, o
 
 
 def _unified(layers: list[PoolLayer], profile: EngineProfile) -> list[PoolLayer]:
-    """Smaller pages get proportionally larger blocks until all pages are equal (0.12+)."""
+    """Smaller pages get proportionally larger blocks until all pages are equal (0.12+), or are padded (0.24+)."""
     largest = max(layer.page_bytes for layer in layers)
     if all(layer.page_bytes == largest for layer in layers):
         return layers
@@ -159,6 +162,9 @@ def _unified(layers: list[PoolLayer], profile: EngineProfile) -> list[PoolLayer]
     unified = []
     for layer in layers:
         if layer.kind == "state":
+            unified.append(replace(layer, page_bytes=largest))
+            continue
+        if largest % layer.page_bytes and profile.pads_pages and layer.kind != "latent":
             unified.append(replace(layer, page_bytes=largest))
             continue
         if largest % layer.page_bytes:

@@ -120,9 +120,7 @@ def test_table_csv_and_markdown(serve) -> None:  # type: ignore[no-untyped-def]
     assert "| - weights" in serve(*arguments, "--format", "markdown").out
 
 
-def test_explain_writes_the_arithmetic(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_explain_writes_the_arithmetic(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     result = run(capsys, monkeypatch, "explain", LLAMA, "--gpu", "H100", "--max-model-len", "8192")
     assert result.status == 0
     assert "weights = 16,094,076,928 B (14.99 GiB) [exact]" in result.out

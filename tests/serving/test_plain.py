@@ -58,7 +58,9 @@ def test_logits_of_the_last_position() -> None:
 def test_eager_scores_by_type() -> None:
     """32 heads x 2,048 x 2,048: 10 B in bfloat16 (scores, their fp32 copy, its softmax), 6 B in float16."""
     long = {"input_len": 4096, "attention": "eager", "logits": "last"}
-    bfloat, half = (component(plan("meta-llama/Llama-3.2-1B", dtype=d, **long), "forward_peak") for d in ("bfloat16", "float16"))  # noqa: E501
+    bfloat, half = (
+        component(plan("meta-llama/Llama-3.2-1B", dtype=d, **long), "forward_peak") for d in ("bfloat16", "float16")
+    )  # noqa: E501
     assert bfloat - half == 32 * 4096 * 4096 * 4
 
 

@@ -35,9 +35,7 @@ def build(raw: RawConfig) -> ModelSpec:
     bias = raw.flag("use_bias", default=False)
     activation = raw.text("hidden_act", default="silu")
     attention = attention_of(dims, rotary_dim=rotary_dim, bias=bias, output_bias=bias)
-    dense = Mlp(
-        intermediate_size=read_width(raw, "intermediate_size", default=12288), activation=activation, bias=bias
-    )
+    dense = Mlp(intermediate_size=read_width(raw, "intermediate_size", default=12288), activation=activation, bias=bias)
     moe = _moe(raw, activation, bias)
 
     def layer(sparse: bool) -> Layer:

@@ -70,7 +70,5 @@ def build(raw: RawConfig) -> ModelSpec:
 
     sparse = sparse_layers(raw, dims.num_hidden_layers, dense_default=1)
     drafts = draft_count(raw, "num_nextn_predict_layers", "num_mtp_layers", default=1)
-    spec = assemble(
-        raw, dims, layers_of(sparse, layer), final_norm=Norm("model.norm", hidden), rotary_dim=rotary_dim
-    )
+    spec = assemble(raw, dims, layers_of(sparse, layer), final_norm=Norm("model.norm", hidden), rotary_dim=rotary_dim)
     return replace(spec, draft_layers=(draft_layer((attention,), moe, hidden),) * drafts)

@@ -77,8 +77,7 @@ def build(raw: RawConfig) -> ModelSpec:
         mixers=(sliding,),
         feed_forward=dense,
         norms=tuple(
-            Norm(name, hidden)
-            for name in ("enorm", "hnorm", "input_layernorm", "pre_mlp_layernorm", "final_layernorm")
+            Norm(name, hidden) for name in ("enorm", "hnorm", "input_layernorm", "pre_mlp_layernorm", "final_layernorm")
         ),
         extra=(Tensor("eh_proj.weight", (hidden, 2 * hidden), Role.DRAFT),),
     )

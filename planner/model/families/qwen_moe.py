@@ -59,9 +59,7 @@ def build(raw: RawConfig) -> ModelSpec:
     sparse = sparse_pattern(raw, dims.num_hidden_layers)
 
     def layer(has_experts: bool) -> Layer:
-        return Layer(
-            mixers=(attention,), feed_forward=moe if has_experts else dense, norms=pre_norms(dims.hidden_size)
-        )
+        return Layer(mixers=(attention,), feed_forward=moe if has_experts else dense, norms=pre_norms(dims.hidden_size))
 
     return assemble(
         raw,

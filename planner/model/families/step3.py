@@ -189,9 +189,7 @@ def _rope_tables(
     if _FULL in types and by_type:
         tables += (RopeTable(dims.max_position_embeddings, full.rotary_dim),)
     elif _FULL in types:
-        tables += (
-            rope_table(raw, rotary_dim=full.rotary_dim, max_position_embeddings=dims.max_position_embeddings),
-        )
+        tables += (rope_table(raw, rotary_dim=full.rotary_dim, max_position_embeddings=dims.max_position_embeddings),)
     if _SLIDING in types:
         tables += (RopeTable(dims.max_position_embeddings, sliding.rotary_dim),)
     return tables
@@ -218,9 +216,7 @@ def _feed_forwards(raw: RawConfig) -> tuple[Mlp, Moe]:
         shared=shared_experts(1, shared, activation=activation, block="share_expert", bias=bias),
         names=MoeNames(block="moe", correction="router_bias"),
     )
-    dense = Mlp(
-        intermediate_size=read_width(raw, "intermediate_size", default=11264), activation=activation, bias=bias
-    )
+    dense = Mlp(intermediate_size=read_width(raw, "intermediate_size", default=11264), activation=activation, bias=bias)
     return dense, moe
 
 

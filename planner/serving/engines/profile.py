@@ -57,6 +57,7 @@ class EngineProfile:
         hybrid_manager: windowed and recurrent layers get groups of their own.
         group_tolerance: pad to the larger count when below numerator/denominator of the smaller ([0, 1]: never).
         unifies_pages: unequal pages are made equal by larger blocks.
+        pads_pages: where that does not come out even, pages are padded (not with MLA).
         packed_layout: how caches of different pages share a block (DeepSeek-V4): "none", "tuples", "buckets", "dense"
             or "patterns".
         tokens_line: "groups" or "concurrency": how the printed token count is made.
@@ -104,6 +105,7 @@ class EngineProfile:
     hybrid_manager: bool
     group_tolerance: tuple[int, int]
     unifies_pages: bool
+    pads_pages: bool
     packed_layout: str
     tokens_line: str
     capacity_check: str
