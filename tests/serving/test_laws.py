@@ -24,9 +24,16 @@ HEAD_DIM = 64
 def model(layers: int, heads: int, groups: int, inner: int, vocabulary: int, window: int | None = None) -> Model:
     return model_from_config(
         {
-            "model_type": "mistral", "hidden_size": heads * HEAD_DIM, "intermediate_size": inner,
-            "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": heads // groups, "vocab_size": vocabulary,
-            "max_position_embeddings": 32768, "torch_dtype": "bfloat16", "sliding_window": window,
+            "model_type": "mistral",
+            "hidden_size": heads * HEAD_DIM,
+            "intermediate_size": inner,
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads,
+            "num_key_value_heads": heads // groups,
+            "vocab_size": vocabulary,
+            "max_position_embeddings": 32768,
+            "torch_dtype": "bfloat16",
+            "sliding_window": window,
         },
         name="random", origin="test",
     )  # fmt: skip

@@ -60,7 +60,7 @@ def test_eager_scores_by_type() -> None:
     long = {"input_len": 4096, "attention": "eager", "logits": "last"}
     bfloat, half = (
         component(plan("meta-llama/Llama-3.2-1B", dtype=d, **long), "forward_peak") for d in ("bfloat16", "float16")
-    )  # noqa: E501
+    )
     assert bfloat - half == 32 * 4096 * 4096 * 4
 
 
