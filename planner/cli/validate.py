@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import date
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -68,7 +67,7 @@ def validate(
     if once:
         rows = once_per_start(rows)
     if page:
-        typer.echo(serving_page(measured, rows, unscored, date=date.today().isoformat()), nl=False)
+        typer.echo(serving_page(measured, rows, unscored), nl=False)
         return
     query = {"cases": str(cases) if cases else "bundled", "by": by.value, "once": once}
     typer.echo(render_summary(rows, unscored, by=by.value, format=format.value, query=query))

@@ -6,10 +6,12 @@ Figures come from engines' logs; nothing here is worked out by the planner itsel
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from statistics import fmean
 
 import pytest
 
+from planner.report.accuracy import serving_page
 from planner.report.validation import is_miss
 from planner.validation.cases import bundled_vllm_cases
 from planner.validation.reasons import reason_for
@@ -80,3 +82,10 @@ def test_every_case_is_scored_or_says_why_not() -> None:
     found, left = scored()
     seen = {row.case.id for row in found} | {item.case.id for item in left}
     assert seen == {case.id for case in bundled_vllm_cases()}
+
+
+def test_accuracy_page_is_up_to_date() -> None:
+    """`vram-planner validate --accuracy-page > docs/accuracy_serving.md` writes it."""
+    page = Path(__file__).parents[2] / "docs/accuracy_serving.md"
+    found, left = scored()
+    assert page.read_text("utf-8") == serving_page(bundled_vllm_cases(), found, left)
