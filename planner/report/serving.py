@@ -44,6 +44,9 @@ def plan_json(plan: ServingPlan, advice: Advice | None = None) -> dict[str, obje
     terms = {component.name: component.best for component in best.inside}
     outside = plan.outside
     error = plan.startup_error
+    # what is left is below zero when the terms exceed the fraction; a size of the user's own replaces it
+    stated = asked.kv_cache_memory_bytes is not None or asked.num_gpu_blocks_override is not None
+    left = plan.kv_cache_bytes if stated else best.available("best")
     return {
         "schema": 1,
         "model": {
@@ -84,9 +87,9 @@ def plan_json(plan: ServingPlan, advice: Advice | None = None) -> dict[str, obje
             for stage in plan.stages
         ],
         "budget": {
-            "requested_bytes": best.requested_bytes,
+            "requested_bytes": sum(terms.values()) + left,
             **{f"{name}_bytes": size for name, size in _budget_terms(terms).items()},
-            "kv_cache_bytes": plan.kv_cache_bytes,
+            "kv_cache_bytes": left,
         },
         "outside_budget": {
             "driver_total_bytes": outside.driver_total_bytes,

@@ -156,3 +156,24 @@ def test_a_model_without_a_cache(serve) -> None:  # type: ignore[no-untyped-def]
 
 def test_a_card_that_vllm_does_not_run_on(serve) -> None:  # type: ignore[no-untyped-def]
     assert "vLLM has no GPU engine for Apple M3 Max" in serve("Qwen/Qwen3-8B", "--gpu", "apple-m3-max-64gb").out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (LLAMA, "--gpu", "H100"),
+        (LLAMA, "--gpu", "4090", "--max-model-len", "131072"),
+        ("meta-llama/Llama-3.1-70B-Instruct", "--gpu", "4090"),
+        (LLAMA, "--gpu", "H100", "--kv-cache-memory-bytes", "20GiB"),
+        (LLAMA, "--gpu", "H100", "--num-gpu-blocks-override", "600"),
+        (LLAMA, "--gpu", "H100", "--engine-version", "0.8.5"),
+        (LLAMA, "--gpu", "H100", "--engine-version", "0.33.0"),
+    ],
+)
+def test_the_budget_always_adds_up(serve, words: tuple[str, ...]) -> None:  # type: ignore[no-untyped-def]
+    """Also when the terms exceed the fraction (what is left is below zero), and when the pool's size is stated."""
+    document = json.loads(serve(*words, "--format", "json").out)
+    budget, outside = document["budget"], document["outside_budget"]
+    assert sum(size for name, size in budget.items() if name != "requested_bytes") == budget["requested_bytes"]
+    held = sum(outside[name] for name in ("context_bytes", "cuda_graph_bytes", "post_profile_bytes", "other_bytes"))
+    assert outside["driver_total_bytes"] - budget["requested_bytes"] - held == outside["free_bytes"]
