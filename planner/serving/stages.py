@@ -135,7 +135,8 @@ def cache_format_of(model: Model, name: str, dtype: str, *, version: str | None 
         UnsupportedQuantization: no such format, or none that vLLM, or this version of it, has.
     """
     if any(isinstance(cache, CompressedCache) for cache in model.caches) and (name == "auto" or name.startswith("fp8")):
-        name = "fp8_ds_mla"
+        # versions without this model are refused by the layout of its pool
+        return cache_format("fp8_ds_mla", dtype)
     form = cache_format(_CACHE_ALIASES.get(name, name), dtype)
     if version is None or name == "auto":
         return form
