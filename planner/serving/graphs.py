@@ -43,11 +43,15 @@ def capture_sizes(model: Model, resolved: Resolved) -> tuple[int, ...]:
 
 
 def graph_count(model: Model, resolved: Resolved) -> int:
-    """Graphs captured: one a size, and a second set of full graphs for decode batches from 0.11."""
+    """Graphs captured: one a size, and a second set of full graphs for decode batches from 0.11.
+
+    With LoRA slots every graph is captured once with and once without adapters (cudagraph_specialize_lora, 0.11 on).
+    """
     sizes = capture_sizes(model, resolved)
     if resolved.profile.graph_mode != "full_and_piecewise":
         return len(sizes)
-    return len(sizes) + sum(1 for size in sizes if size <= resolved.max_num_seqs)
+    sets = 2 if resolved.asked.max_loras else 1
+    return sets * (len(sizes) + sum(1 for size in sizes if size <= resolved.max_num_seqs))
 
 
 def graph_components(model: Model, resolved: Resolved, layers: slice) -> tuple[Component, Component] | None:

@@ -8,6 +8,7 @@ from planner.hardware.gpus import find_gpu
 from planner.model.load import load_model
 from planner.serving.activation import sampler_path, uses_v2_runner
 from planner.serving.deployment import Deployment, Resolved, resolve
+from planner.serving.graphs import graph_count
 from planner.serving.plan import ServingPlan, plan_serving
 from planner.serving.stages import cache_format_of, pool_of
 from planner.units import GIB
@@ -198,3 +199,13 @@ def test_capacity_check_counts_layers_then_the_whole_model() -> None:
         "Qwen/Qwen3-30B-A3B-FP8", "0.19.0", "4090", pipeline_parallel_size=2, max_model_len=262_144,
     )  # fmt: skip
     assert later.needed_bytes == 12 * GIB
+
+
+def test_lora_doubles_the_graphs() -> None:
+    """51 + 35 sizes at max_num_seqs 256; twice with cudagraph_specialize_lora (config/compilation.py 0.12.0)."""
+    model = load_model(LLAMA)
+    counts = [
+        graph_count(model, resolved(LLAMA, version, max_num_seqs=256, max_loras=slots))
+        for version, slots in (("0.19.0", 0), ("0.19.0", 1), ("0.10.2", 1))
+    ]
+    assert counts == [86, 172, 67]
