@@ -12,10 +12,8 @@ docs/method.md derives each term and compares it with printed peaks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
-from planner.hardware.gpus import Gpu
 from planner.memory import activations as terms
 from planner.memory.cache_formats import cache_format
 from planner.memory.component import Component
@@ -28,78 +26,10 @@ from planner.model.kinds.latent import LatentAttention
 from planner.model.model import Model
 from planner.model.spec import Layer
 from planner.serving.deployment import Resolved
+from planner.serving.encoder import encoder_inputs, encoder_run
 from planner.serving.engines.profile import parse_version
+from planner.serving.runner import Term, distinct, gpu_class, sampler_terms, uses_v2_runner
 from planner.units import gib
-
-_UNKNOWN_SM_COUNT: Final = 132
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    """One addend of the peak: bytes and the arithmetic that gave them."""
-
-    name: str
-    size: int
-    formula: str
-
-
-def gpu_class(gpu: Gpu | None) -> str:
-    """The card's class as the overhead table names it: architecture, with "_nvlink" where cards have that link."""
-    if gpu is None or not gpu.architecture:
-        return "any"
-    if gpu.unified_memory:
-        return "unified"
-    linked = "_nvlink" if "nvlink" in gpu.interconnect.lower() else ""
-    return gpu.architecture.lower().replace(" ", "") + linked
-
-
-def uses_v2_runner(model: Model, resolved: Resolved) -> bool:
-    """Whether this version runs this model on the V2 model runner (config/vllm.py use_v2_model_runner)."""
-    rule, spec = resolved.profile.v2_models, model.spec
-    if rule == "none":
-        return False
-    if rule == "all":
-        return True
-    if not spec.decoder:
-        return False
-    kind, _, names = rule.rpartition(":")
-    if spec.architecture in names.split(","):
-        # 0.22: not for quantised checkpoints
-        return kind != "plain" or (spec.quantization_config is None and resolved.asked.quantization is None)
-    return kind == "dense" and not model.is_recurrent and not _is_moe(model)
-
-
-def _is_moe(model: Model) -> bool:
-    return any(isinstance(layer.feed_forward, Moe) for layer in _distinct(model.spec.layers))
-
-
-def sampler_path(model: Model, resolved: Resolved) -> str:
-    """Which sampler the profile run exercises.
-
-    "sort", "triton", "flashinfer"; "logits" (none), "copied_logits" (an fp32 copy) or "all_logits".
-    """
-    asked, card = resolved.asked.sampler, resolved.asked.gpu
-    v2 = uses_v2_runner(model, resolved)
-    default = resolved.profile.v2_sampler if v2 else resolved.profile.sampler
-    if v2 and default in ("logits", "copied_logits"):
-        # the dummy requests are greedy: no top-k, no top-p
-        return default
-    path = {"auto": default, "pytorch": "sort"}.get(asked, asked)
-    if path == "flashinfer" and asked == "auto" and card is not None and not _has_flashinfer(card):
-        path = "triton"
-    if path == "triton" and rows(resolved) < resolved.profile.triton_from_rows:
-        return "sort"
-    return path
-
-
-def _has_flashinfer(card: Gpu) -> bool:
-    """NVIDIA, compute capability 7.5 to 12.1 (flashinfer.py supports_compute_capability)."""
-    return card.vendor in ("", "NVIDIA") and (card.capability is None or card.capability >= (7, 5))
-
-
-def rows(resolved: Resolved) -> int:
-    """Requests in the dummy batch: R = min(max_num_batched_tokens, max_num_seqs)."""
-    return min(resolved.max_num_batched_tokens, resolved.max_num_seqs)
 
 
 def activation_peak(
@@ -114,12 +44,12 @@ def activation_peak(
     """
     fixed = _persistent(model, resolved, parallelism, layers)
     forward = _forward(model, resolved, parallelism, layers, quantised_inputs=quantised_inputs)
-    sampler = _sampler(model, resolved) if last and model.spec.decoder else ()
+    sampler = sampler_terms(model, resolved) if last and model.spec.decoder else ()
     forward_bytes, sampler_bytes = (sum(term.size for term in side) for side in (forward, sampler))
     winner = sampler if sampler_bytes > forward_bytes else forward
     chosen = fixed + winner
     best = sum(term.size for term in chosen)
-    encoder = _encoder_run(model, resolved, parallelism)
+    encoder = encoder_run(model, resolved, parallelism)
     if sum(term.size for term in encoder) > best:
         # the encoder runs before the text model and holds only its own inputs
         winner, chosen = encoder, encoder
@@ -146,12 +76,12 @@ def _persistent(model: Model, resolved: Resolved, parallelism: Parallelism, laye
     if resolved.profile.expert_buffers == "workspace":
         buffers = [
             _expert_workspace(layer.feed_forward, model, resolved, parallelism)
-            for layer in _distinct(model.spec.layers[layers])
+            for layer in distinct(model.spec.layers[layers])
             if isinstance(layer.feed_forward, Moe)
         ]
         if buffers:
             found.append(max(buffers, key=lambda term: term.size))
-    found += _multimodal(model, resolved)
+    found += encoder_inputs(model, resolved)
     if resolved.profile.runner == "v0" and model.is_recurrent:
         found.append(_recurrent_states(model, resolved, parallelism, layers))
     return tuple(term for term in found if term.size)
@@ -198,79 +128,12 @@ def _mxfp4(model: Model) -> bool:
     return config is not None and config.get("quant_method") == "mxfp4"
 
 
-def encoder_items(model: Model, resolved: Resolved) -> tuple[int, int]:
-    """(items, tokens of one) of the largest modality in the profile run; (0, 0) when it is skipped.
-
-    items = max(1, min(budget // tokens, max_num_seqs x items per prompt)), budget = max(T, tokens).
-    Source: vLLM 0.19.0 `multimodal/encoder_budget.py`.
-    """
-    asked = resolved.asked
-    if asked.skip_mm_profiling or asked.language_model_only or asked.limit_images == 0:
-        return 0, 0
-    tokens = max((stack.tokens_per_item or 0 for stack in model.spec.stacks), default=0)
-    if not tokens:
-        return 0, 0
-    per_prompt = resolved.max_model_len // tokens
-    if asked.limit_images is not None:
-        per_prompt = min(per_prompt, asked.limit_images)
-    elif resolved.profile.runner == "v0":
-        per_prompt = min(per_prompt, 1)
-    budget = max(resolved.max_num_batched_tokens, tokens)
-    return max(1, min(budget // tokens, resolved.max_num_seqs * per_prompt)), tokens
-
-
-def _multimodal(model: Model, resolved: Resolved) -> list[Term]:
-    """Dummy inputs and encoder outputs, which profile_run still references while the text model runs."""
-    items, tokens = encoder_items(model, resolved)
-    if not items:
-        return []
-    element = resolved.element_bytes
-    outputs = items * tokens * model.spec.hidden_size * element
-    elements = max((stack.input_elements_per_item or 0 for stack in model.spec.stacks), default=0)
-    return [
-        Term("encoder outputs", outputs, f"{items} x {tokens:,} x {model.spec.hidden_size:,} x {element}"),
-        Term("encoder inputs", items * elements * element, f"{items} x {elements:,} x {element}"),
-    ]
-
-
-def _encoder_run(model: Model, resolved: Resolved, parallelism: Parallelism) -> tuple[Term, ...]:
-    """The encoder on the profile run's items: its inputs, and the fullest moment inside one of its layers."""
-    items, _ = encoder_items(model, resolved)
-    stack = max(model.spec.stacks, key=lambda stack: stack.tokens_per_item or 0, default=None)
-    if not items or stack is None or not stack.patches_per_item or not stack.layers:
-        return ()
-    ways, own = parallelism.tensor_parallel_size, items
-    if resolved.asked.mm_encoder_tp_mode == "data":
-        # whole towers share the items between the GPUs
-        ways, own = 1, -(-items // ways)
-    element, patches = resolved.element_bytes, own * stack.patches_per_item
-    peaks = []
-    for layer in _distinct(stack.layers):
-        block = layer.feed_forward
-        if isinstance(block, Mlp):
-            inner = block.intermediate_size if block.replicated else -(-block.intermediate_size // ways)
-            peak = terms.gated_mlp_peak if block.gated else terms.plain_mlp_peak
-            size = peak(tokens=patches, hidden_size=stack.hidden_size, intermediate_size=inner, element_bytes=element)
-            formula = f"{patches:,} x ({3 if block.gated else 2} x {inner:,} + 3 x {stack.hidden_size:,}) x {element}"
-            peaks.append(Term(f"{stack.name} layer", size, formula))
-    if not peaks:
-        return ()
-    elements = stack.input_elements_per_item or 0
-    version, card = parse_version(resolved.profile.version), gpu_class(resolved.asked.gpu)
-    workspace = overhead("cublas_workspace", version, card, "any").best
-    return (
-        Term("cuBLAS workspace", workspace, "fixed"),
-        Term("encoder inputs", items * elements * element, f"{items} x {elements:,} x {element}"),
-        max(peaks, key=lambda term: term.size),
-    )
-
-
 def _forward(
     model: Model, resolved: Resolved, parallelism: Parallelism, layers: slice, *, quantised_inputs: bool
 ) -> tuple[Term, ...]:
     candidates = [
         _layer_peak(layer, model, resolved, parallelism, quantised_inputs=quantised_inputs)
-        for layer in _distinct(model.spec.layers[layers])
+        for layer in distinct(model.spec.layers[layers])
     ]
     found = [max(candidates, key=lambda term: term.size)] if candidates else []
     width = per_layer_width(model)
@@ -398,40 +261,6 @@ def _recurrent_peak(layer: Layer, model: Model, resolved: Resolved, ways: int) -
     return Term("recurrent", size, formula)
 
 
-def _sampler(model: Model, resolved: Resolved) -> tuple[Term, ...]:
-    path = sampler_path(model, resolved)
-    count, vocabulary, element = rows(resolved), model.spec.vocab_size, resolved.element_bytes
-    tokens, hidden = resolved.max_num_batched_tokens, model.spec.hidden_size
-    found = []
-    if path == "all_logits":
-        return (Term("logits", element * tokens * vocabulary, f"{tokens:,} x {vocabulary:,} x {element}"),)
-    if path == "logits":
-        found.append(Term("logits", element * count * vocabulary, f"{count:,} x {vocabulary:,} x {element}"))
-    elif path == "sort":
-        size = terms.sort_sampler_peak(rows=count, vocab_size=vocabulary, logits_bytes=element)
-        found.append(Term("sorting sampler", size, f"{count:,} x {vocabulary:,} x ({element} + 36)"))
-    elif path == "copied_logits":
-        found.append(
-            Term("logits", (element + 4) * count * vocabulary, f"{count:,} x {vocabulary:,} x ({element} + 4)")
-        )
-    elif path == "triton" and uses_v2_runner(model, resolved):
-        # masked in place, and noise is drawn inside the kernel: logits and their fp32 copy
-        found.append(
-            Term("sampler", (element + 4) * count * vocabulary, f"{count:,} x {vocabulary:,} x ({element} + 4)")
-        )
-    else:
-        size = terms.random_sampler_peak(rows=count, vocab_size=vocabulary, logits_bytes=element)
-        found.append(Term("sampler", size, f"{count:,} x {vocabulary:,} x ({element} + 12)"))
-    if path == "triton":
-        multiprocessors = (resolved.asked.gpu.sm_count if resolved.asked.gpu else None) or _UNKNOWN_SM_COUNT
-        size = terms.triton_sampler_buffer(sm_count=multiprocessors, rows=count, vocab_size=vocabulary)
-        found.append(Term("top-k/top-p scratch", size, f"{multiprocessors} SMs x {vocabulary:,} x 4"))
-    copies = 2 if resolved.profile.runner == "v1" and not uses_v2_runner(model, resolved) else 1
-    held = terms.hidden_rows(tokens=tokens + copies * count, hidden_size=hidden, element_bytes=element)
-    found.append(Term("hidden states", held, f"({tokens:,} + {copies} x {count:,}) x {hidden:,} x {element}"))
-    return tuple(found)
-
-
 def _spread(model: Model, resolved: Resolved, *, sampler_wins: bool) -> float:
     """Half width of the band as a fraction of the peak, from how well each side is known (docs/method.md)."""
     if any(stack.tokens_per_item for stack in model.spec.stacks):
@@ -441,10 +270,6 @@ def _spread(model: Model, resolved: Resolved, *, sampler_wins: bool) -> float:
         return 0.15 if sampler_wins else 0.2
     if sampler_wins:
         return 0.03
-    if any(isinstance(layer.feed_forward, Moe) for layer in _distinct(model.spec.layers)) or model.is_recurrent:
+    if any(isinstance(layer.feed_forward, Moe) for layer in distinct(model.spec.layers)) or model.is_recurrent:
         return 0.3
     return 0.1
-
-
-def _distinct(layers: tuple[Layer, ...]) -> list[Layer]:
-    return list({id(layer): layer for layer in layers}.values())

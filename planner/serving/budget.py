@@ -20,12 +20,13 @@ from planner.memory.sharding import Parallelism
 from planner.memory.weights import StageWeights, stage_weights
 from planner.model.model import Model
 from planner.model.tensor import Role
-from planner.serving.activation import activation_peak, gpu_class, per_layer_width, uses_v2_runner
+from planner.serving.activation import activation_peak, per_layer_width
 from planner.serving.adapters import lora_slots
 from planner.serving.deployment import Resolved
 from planner.serving.engine_layout import absorbed_bytes, engine_spec
 from planner.serving.engines.profile import parse_version
 from planner.serving.graphs import graph_components
+from planner.serving.runner import gpu_class, uses_v2_runner
 from planner.serving.storage import is_plain, quantises_inputs
 from planner.units import format_size, gib
 

@@ -12,9 +12,9 @@ from planner.memory.component import Component
 from planner.memory.overhead import overhead
 from planner.model.kinds.feed_forward import Moe
 from planner.model.model import Model
-from planner.serving.activation import gpu_class
 from planner.serving.deployment import Resolved
 from planner.serving.engines.profile import parse_version
+from planner.serving.runner import gpu_class
 from planner.units import format_size
 
 _FIRST_GRAPH_PROBE: Final = (0, 18, 0)

@@ -33,7 +33,7 @@ from planner.model.kinds.feed_forward import Mlp, Moe
 from planner.model.model import Model
 from planner.model.spec import Layer
 from planner.model.tensors import tensors
-from planner.serving.activation import gpu_class
+from planner.serving.runner import gpu_class
 from planner.units import format_size, gib
 
 ATTENTION: Final = ("sdpa", "flash_attention_2", "eager")

@@ -18,11 +18,11 @@ from planner.memory.sharding import Parallelism, divides, stage_layer_counts, st
 from planner.model.caches import CompressedCache, LatentCache
 from planner.model.model import Model
 from planner.model.tensors import tensors
-from planner.serving.activation import uses_v2_runner
 from planner.serving.budget import StageBudget, stage_budget
 from planner.serving.deployment import Deployment, Resolved
 from planner.serving.engines.profile import parse_version
 from planner.serving.kv_pool import Pool, PoolOptions, build_pool
+from planner.serving.runner import uses_v2_runner
 
 _LARGEST_TENSOR_PARALLEL = 64
 

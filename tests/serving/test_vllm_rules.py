@@ -6,10 +6,10 @@ import pytest
 
 from planner.hardware.gpus import find_gpu
 from planner.model.load import load_model
-from planner.serving.activation import sampler_path, uses_v2_runner
 from planner.serving.deployment import Deployment, Resolved, resolve
 from planner.serving.graphs import graph_count
 from planner.serving.plan import ServingPlan, plan_serving
+from planner.serving.runner import sampler_path, uses_v2_runner
 from planner.serving.stages import cache_format_of, pool_of
 from planner.units import GIB
 
