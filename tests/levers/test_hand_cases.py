@@ -35,8 +35,8 @@ def test_8b_on_24_gib_with_eight_sequences_of_32k() -> None:
     """131,072 B a token x 32,768 = 4 GiB a sequence, 32 GiB for eight: more than the card before any weight.
 
     8-bit keys and values halve that to 16 GiB. One sequence less each way: concurrency 1 keeps 4 of 32 GiB.
-    Of 0.9 x 23.64 = 21.28 GiB, weights (14.99), activations (0.6) and driver (0.3) leave 5.3 to 5.5 for the cache: eight
-    sequences of 5,300 to 5,700 tokens. Four-bit weights do nothing for the cache.
+    Of 0.9 x 23.64 = 21.28 GiB, weights (14.99), activations (0.6) and driver (0.3) leave 5.3 to 5.5 for the cache:
+    eight sequences of 5,300 to 5,700 tokens. Four-bit weights do nothing for the cache.
     """
     _, advice = ask("meta-llama/Llama-3.1-8B-Instruct", "4090", **EIGHT)
     single = saved(advice)
