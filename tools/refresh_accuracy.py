@@ -1,14 +1,15 @@
-"""Write docs/accuracy.md and the README's accuracy table from the bundled cases.
+"""Write docs/accuracy.md from its three generated pages, and the README's accuracy table from the bundled cases.
+
+The pages: `vram-planner validate --accuracy-page > docs/accuracy_serving.md`, `python -m tests.oom.accuracy`, and
+docs/accuracy_training.md as tests/validation writes it.
 
 python tools/refresh_accuracy.py
 """
 
 from __future__ import annotations
 
-from datetime import date
 from pathlib import Path
 
-from planner.report.validation import accuracy_page
 from planner.validation.cases import bundled_vllm_cases
 from planner.validation.scoring import COMMAND_LINE, GIVEN_KV, once_per_start, score, statistics
 
@@ -24,14 +25,11 @@ SHOWN = (
 
 def main() -> None:
     cases = bundled_vllm_cases()
-    rows, unscored = score(cases)
-    parts = ["# Accuracy\n\nThree pages in one: serving, fine-tunes, out-of-memory messages.\n"]
-    parts.append("# Serving\n\n" + _demoted(accuracy_page(cases, rows, unscored, date=date.today().isoformat())))
-    for name in ("accuracy_training.md", "accuracy_oom.md"):
-        page = ROOT / "docs" / name
-        if page.exists():
-            parts.append(page.read_text())
-    (ROOT / "docs" / "accuracy.md").write_text("\n".join(parts).rstrip() + "\n")
+    rows, _ = score(cases)
+    parts = ["# Accuracy", "Three pages in one: serving, fine-tunes, out-of-memory messages. Each is generated."]
+    for name in ("accuracy_serving.md", "accuracy_training.md", "accuracy_oom.md"):
+        parts.append(_one_level_down((ROOT / "docs" / name).read_text()).strip())
+    (ROOT / "docs" / "accuracy.md").write_text("\n\n".join(parts) + "\n")
 
     campaign = [row for row in rows if row.case.id.startswith("llmd-") and row.group[4] == "1"]
     lines = ["| figure | mean | worst | n |", "|---|---:|---:|---:|"]
@@ -49,9 +47,9 @@ def main() -> None:
     readme.write_text(before + "<!-- accuracy -->\n\n" + "\n".join(lines) + "\n\nAll cases," + rest)
 
 
-def _demoted(page: str) -> str:
-    """The page without a heading of its own."""
-    return page.partition("\n")[2].lstrip() if page.startswith("# ") else page
+def _one_level_down(page: str) -> str:
+    """The page with every heading one level deeper."""
+    return "\n".join(f"#{line}" if line.startswith("#") else line for line in page.splitlines())
 
 
 if __name__ == "__main__":
