@@ -64,7 +64,7 @@ def build_app(names: list[str] | None = None) -> typer.Typer:
 
 def main() -> None:
     """Entry point: run the command; a user's mistake is one line on stderr and exit status 2."""
-    arguments = [word for word in sys.argv[1:] if word != "--debug"]
+    arguments = ["--help" if word == "-h" else word for word in sys.argv[1:] if word != "--debug"]
     debug = len(arguments) != len(sys.argv) - 1
     asked = next((word for word in arguments if not word.startswith("-")), None)
     if asked in _SPELLED_AS_VLLM:
@@ -95,6 +95,10 @@ def main() -> None:
         if debug or message is None:
             raise
         text = str(message())
+        if text.startswith("Usage:"):
+            # no command was given: the help, as it is laid out
+            print(text, file=sys.stderr)
+            sys.exit(2)
         if not text:
             sys.exit(2)
         _fail(text)

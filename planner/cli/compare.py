@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from planner.cli.deployment_options import DEFAULT_VERSION, find_card
-from planner.cli.serve import token_count
+from planner.cli.deployment_options import DEFAULT_VERSION, find_card, token_count
 from planner.errors import UsageError
 from planner.memory.cache_formats import cache_format
 from planner.memory.exports import check_export_name
@@ -35,7 +34,7 @@ def compare(
     tensor_parallel_size: Annotated[
         list[str] | None, typer.Option("--tensor-parallel-size", "-tp", help="Sizes, comma separated.")
     ] = None,
-    max_model_len: Annotated[list[str] | None, typer.Option(help="Contexts, comma separated (8k, 32K).")] = None,
+    max_model_len: Annotated[list[str] | None, typer.Option(help="Contexts, comma separated (8K,32K).")] = None,
     concurrency: Annotated[int, typer.Option(help="Requests that must fit at once.")] = 1,
     gpu_memory_utilization: Annotated[float | None, typer.Option(help="As vLLM's.")] = None,
     engine_version: Annotated[str, typer.Option(help="vLLM version, 0.4 to 0.33.")] = DEFAULT_VERSION,

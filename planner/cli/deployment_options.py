@@ -73,3 +73,20 @@ __all__ = [
     "find_card",
     "gib_option",
 ]
+
+
+def token_count(text: str | None, option: str = "--max-model-len") -> int | None:
+    """A length in tokens: 8192, 8k (8 x 1000 in vLLM's human-readable form), 8K (8 x 1024), or -1 for auto-fit."""
+    if text is None:
+        return None
+    lowered = text.strip()
+    scale = {"k": 1000, "K": 1024, "m": 10**6, "M": 1 << 20}.get(lowered[-1:], 1)
+    digits = lowered[:-1] if scale != 1 else lowered
+    if lowered in ("-1", "auto"):
+        return -1
+    if not digits.isdecimal() or not digits.isascii() or len(digits) > 12:
+        raise UsageError(
+            f"{option} is {text[:40]!r}; expected a number of tokens such as 8192 or 32K",
+            field=option.lstrip("-").replace("-", "_"),
+        )
+    return int(digits) * scale

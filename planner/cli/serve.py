@@ -19,6 +19,7 @@ from planner.cli.deployment_options import (
     ModelArgument,
     find_card,
     gib_option,
+    token_count,
 )
 from planner.cli.pasted import image_limit, memory_size, speculation
 from planner.errors import UsageError
@@ -82,7 +83,10 @@ def serve(
     kv_cache_dtype: Annotated[str, typer.Option(help="auto, bfloat16, fp8, ...", rich_help_panel=ENGINE)] = "auto",
     block_size: Annotated[int | None, typer.Option(help="Tokens of a block.", rich_help_panel=ENGINE)] = None,
     max_model_len: Annotated[
-        str | None, typer.Option(help="Longest request in tokens; 32k is 32768; -1 fits.", rich_help_panel=ENGINE)
+        str | None,
+        typer.Option(
+            help="Longest request in tokens; 32K is 32768 and 32k 32000, as in vLLM; -1 fits.", rich_help_panel=ENGINE
+        ),
     ] = None,
     max_num_seqs: Annotated[int | None, typer.Option(help="Requests in a batch.", rich_help_panel=ENGINE)] = None,
     max_num_batched_tokens: Annotated[
@@ -190,7 +194,7 @@ def serve(
     Every flag of `vllm serve` is accepted; those that do not touch memory are noted. Exit status: 0 fits or tight, 1
     does not fit, 2 wrong usage.
 
-    Examples: vram-planner serve Qwen/Qwen3-8B --gpu 4090 --max-model-len 16k; vram-planner serve
+    Examples: vram-planner serve Qwen/Qwen3-8B --gpu 4090 --max-model-len 16K; vram-planner serve
     meta-llama/Llama-3.1-8B-Instruct --gpu H100 --input-len p50=600,p95=4000 --output-len p50=200,p95=800
     """
     if engine not in ("vllm", "transformers"):
@@ -317,22 +321,6 @@ def _given_options(context: typer.Context) -> list[str]:
         for name in parameter.opts
         if name.startswith("--")
     ]
-
-
-def token_count(text: str | None) -> int | None:
-    """--max-model-len: 8192, 8k (8 x 1000 in vLLM's human-readable form), 8K (8 x 1024), or -1 for auto-fit."""
-    if text is None:
-        return None
-    lowered = text.strip()
-    scale = {"k": 1000, "K": 1024, "m": 10**6, "M": 1 << 20}.get(lowered[-1:], 1)
-    digits = lowered[:-1] if scale != 1 else lowered
-    if lowered in ("-1", "auto"):
-        return -1
-    if not digits.isdecimal() or not digits.isascii() or len(digits) > 12:
-        raise UsageError(
-            f"--max-model-len is {text[:40]!r}; expected a number of tokens such as 8192 or 32K", field="max_model_len"
-        )
-    return int(digits) * scale
 
 
 def _swap_note(version: str) -> str:

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from planner.cli.deployment_options import DEFAULT_VERSION, EngineVersionOption, ModelArgument
-from planner.cli.serve import token_count
+from planner.cli.deployment_options import DEFAULT_VERSION, EngineVersionOption, ModelArgument, token_count
 from planner.errors import UsageError
 from planner.hardware.gpus import Gpu, find_gpu
 from planner.model.load import load_model

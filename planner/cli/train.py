@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from planner.cli.deployment_options import GPU, GpuMemoryOption, GpuOption, ModelArgument, find_card
+from planner.cli.deployment_options import GPU, GpuMemoryOption, GpuOption, ModelArgument, find_card, token_count
 from planner.model.load import load_model
 from planner.report.rows import Format
 from planner.report.training import render_training
@@ -109,8 +109,11 @@ def train(
         int, typer.Option(help="Micro-batches of a step.", rich_help_panel=BATCH)
     ] = 1,
     max_seq_length: Annotated[
-        int, typer.Option("--max-seq-length", "--max-length", help="Tokens of a sequence.", rich_help_panel=BATCH)
-    ] = 2048,
+        str,
+        typer.Option(
+            "--max-seq-length", "--max-length", help="Tokens of a sequence; 4K is 4096.", rich_help_panel=BATCH
+        ),
+    ] = "2048",
     gradient_checkpointing: Annotated[
         bool | None,
         typer.Option(
@@ -218,7 +221,7 @@ def train(
         master_weights=master_weights, grad_dtype=grad_dtype, base_quantization=base_quantization,
         bnb_4bit_use_double_quant=bnb_4bit_use_double_quant, prepare_kbit=prepare_kbit,
         per_device_train_batch_size=per_device_train_batch_size,
-        gradient_accumulation_steps=gradient_accumulation_steps, max_seq_length=max_seq_length,
+        gradient_accumulation_steps=gradient_accumulation_steps, max_seq_length=_length(max_seq_length),
         gradient_checkpointing=gradient_checkpointing, checkpoint_every=checkpoint_every,
         activation_offload=activation_offload, attn_implementation=attn_implementation, padding=padding, loss=loss,
         keep_outputs=keep_outputs, logits_to_keep=logits_to_keep, use_cache=use_cache, torch_compile=torch_compile,
@@ -249,3 +252,8 @@ def _names(text: str | None) -> tuple[str, ...]:
     if any(mark in text for mark in "*|()[]\\^$"):
         return (text,)
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _length(text: str) -> int:
+    length = token_count(text, "--max-seq-length")
+    return 0 if length is None else length

@@ -159,7 +159,11 @@ def _nearest(name: str) -> str:
             known = lowered.get(base) or short.get(base.split("/", 1)[-1])
             if known:
                 return f"; the base model is bundled: plan {known} with --quantization {method}"
-    close = difflib.get_close_matches(wanted, lowered, n=1, cutoff=0.5)
+    # "qwen3" is the beginning of a family's names, not a misspelt model
+    begins = [known for known in short if known.startswith(wanted.split("/", 1)[-1])]
+    close = difflib.get_close_matches(wanted, begins, n=1, cutoff=0.0)
+    if not close:
+        close = difflib.get_close_matches(wanted, lowered, n=1, cutoff=0.5)
     if not close:
         close = difflib.get_close_matches(wanted.split("/", 1)[-1], short, n=1, cutoff=0.5)
     if close:

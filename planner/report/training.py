@@ -172,7 +172,7 @@ def _segments(plan: TrainingPlan) -> list[Segment]:
 
 def _breakdown(plan: TrainingPlan, style: str) -> str:
     rows: list[Sequence[str]] = [_row(part) for part in plan.components if part.high]
-    rows.append(("= on the card", gib(plan.needed_low), gib(plan.device_bytes), gib(plan.needed_high), ""))
+    rows.append(("= on the card", gib(plan.needed_low), gib(plan.needed_best), gib(plan.needed_high), ""))
     return tabulate(
         rows,
         headers=("GiB per GPU", "low", "best", "high", "evidence"),

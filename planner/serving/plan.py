@@ -27,6 +27,7 @@ from planner.serving.stages import (
 )
 from planner.serving.startup import StartupError
 from planner.serving.storage import scheme_for
+from planner.serving.tightness import why_tight
 from planner.serving.workload import Lengths, admission_point, request_lengths
 
 Verdict = Literal["fits", "tight", "does_not_fit"]
@@ -170,6 +171,8 @@ def plan_serving(
         verdict = "tight"
         if held["high"] >= concurrency and outside_free["high"] >= 0 and availables["high"][fullest] > 0:
             verdict = "fits"
+        else:
+            said.append(why_tight(outside_free["high"], requests=held["high"], wanted=concurrency))
     shortfall = 0
     if verdict == "does_not_fit":
         wanted = pool.blocks_for(asked_length) * concurrency * pool.bytes_per_block

@@ -64,10 +64,11 @@ def components(
         Component(
             name="fragmentation",
             low=0,
-            best=int(allocated_bytes * (ratio.best - 1)),
-            high=int(allocated_bytes * (ratio.high - 1)),
+            best=int(allocated_bytes * (ratio.low - 1)),
+            high=int(allocated_bytes * (ratio.best - 1)),
             evidence="measured",
-            formula=f"reserved / allocated {float(ratio.best):.2f} ({float(ratio.low):.2f} to {float(ratio.high):.2f})",
+            formula=f"reserved / allocated {float(ratio.best):.2f} ({float(ratio.low):.2f} to {float(ratio.high):.2f});"
+            f" {float(ratio.low):.2f} to {float(ratio.best):.2f} count: free blocks are given back before a failure",
             source=ratio.source,
         )
     )

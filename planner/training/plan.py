@@ -49,8 +49,8 @@ class TrainingPlan:
         recipe: with every default filled in.
         phases: peaks of allocated memory by phase, in order.
         reserved_bytes: what `max_memory_reserved` would say; device_bytes: what nvidia-smi would.
-        needed_low, needed_best, needed_high: what a card must have: without fragmentation, with what is usual, and
-            with what nine of ten runs reserve.
+        needed_low, needed_best, needed_high: what a card must have: without fragmentation, with the least and with the
+            usual share of reserved over allocated (free blocks are given back before an allocation fails).
         host_bytes: host memory of one rank.
     """
 
