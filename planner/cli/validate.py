@@ -41,7 +41,7 @@ def validate(
     gpu: GpuOption = None,
     gpu_memory: GpuMemoryOption = None,
     cases: Annotated[
-        Path | None, typer.Option("--cases", help="Measured cases, one JSON object a line (see docs/accuracy.md).")
+        Path | None, typer.Option("--cases", help="Measured cases, one JSON object a line (see docs/json.md).")
     ] = None,
     by: Annotated[By, typer.Option("--by", help="Split the errors by this.")] = By.COMPONENT,
     once: Annotated[bool, typer.Option("--once", help="Count each distinct start once.")] = False,

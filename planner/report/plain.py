@@ -24,7 +24,7 @@ def plain_object(plan: PlainPlan) -> dict[str, object]:
             "input_len": run.input_len, "output_len": run.output_len, "attn_implementation": run.attention,
             "cache_implementation": run.cache, "logits_to_keep": run.logits,
         },
-        "ranks": [{"rank": "0", "components": _components(plan)}],
+        "ranks": [{"rank": 0, "components": _components(plan)}],
         "peak": {"allocated_bytes": plan.allocated_bytes, "device_bytes": plan.device_bytes},
         "kv_cache": {
             "bytes_per_token": plan.sequence.bytes_per_token, "bytes_per_sequence": plan.sequence.total_bytes,
