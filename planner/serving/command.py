@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from planner.serving.plan import ServingPlan
+
+# What vLLM makes of a plain checkpoint while it loads; every other format is served from an export of the model, whose
+# own config says what it is (vllm/model_executor/layers/quantization, 0.19.0).
+_QUANTISED_WHILE_LOADING: Final = frozenset({"fp8", "bitsandbytes"})
 
 
 def command_line(plan: ServingPlan) -> str:
     """A command that starts what was planned: everything that sizes memory is spelled out."""
     resolved, asked = plan.resolved, plan.resolved.asked
-    words = ["vllm", "serve", plan.model.id]
+    export = asked.quantization if plan.model.spec.quantization_config is None else None
+    online = export is None or export in _QUANTISED_WHILE_LOADING
+    words = ["vllm", "serve", plan.model.id if online else f"<{export} export of {plan.model.id}>"]
 
     def add(flag: str, value: object) -> None:
         words.extend((flag, str(value)))
@@ -28,8 +34,8 @@ def command_line(plan: ServingPlan) -> str:
     if asked.enable_expert_parallel:
         words.append("--enable-expert-parallel")
     add("--dtype", resolved.dtype)
-    if asked.quantization is not None and plan.model.spec.quantization_config is None:
-        add("--quantization", asked.quantization)
+    if export is not None and online:
+        add("--quantization", export)
     if asked.kv_cache_dtype != "auto":
         add("--kv-cache-dtype", plan.cache_format.name)
     add("--max-model-len", resolved.max_model_len)
