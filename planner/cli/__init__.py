@@ -9,6 +9,7 @@ from typing import Final
 
 import typer
 
+from planner.cli.direct import direct_call
 from planner.errors import PlannerError
 from planner.version import __version__
 
@@ -72,9 +73,8 @@ def main() -> None:
     if sys.stdout is None:
         # started with standard output closed: the exit status is the answer
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-    app = build_app([asked] if asked in COMMANDS else None)
     try:
-        status = app(args=arguments, prog_name="vram-planner", standalone_mode=False)
+        status = _run(asked, arguments)
     except PlannerError as error:
         if debug:
             raise
@@ -103,6 +103,21 @@ def main() -> None:
             sys.exit(2)
         _fail(text)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _run(asked: str | None, arguments: list[str]) -> object:
+    """Run the command and give its exit status."""
+    if asked in _SPELLED_AS_VLLM and arguments[0] == asked:
+        module, function = COMMANDS[asked]
+        call = direct_call(getattr(import_module(module), function), arguments[1:])
+        if call is not None:
+            try:
+                call()
+            except typer.Exit as stopped:
+                return stopped.exit_code
+            return 0
+    app = build_app([asked] if asked in COMMANDS else None)
+    return app(args=arguments, prog_name="vram-planner", standalone_mode=False)
 
 
 def _dashed(word: str) -> str:
