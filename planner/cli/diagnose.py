@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from planner.cli import workload_options as what
 from planner.errors import SourceError, UsageError
 from planner.oom.bucketing import (
     DEFAULT_MULTIPLE,
@@ -45,6 +46,34 @@ def diagnose(
     multiple: Annotated[
         int, typer.Option(metavar="TOKENS", help="Padded lengths are multiples of this.")
     ] = DEFAULT_MULTIPLE,
+    model: what.ModelOption = None,
+    gpu: what.GpuOption = None,
+    gpu_memory: what.GpuMemoryOption = None,
+    train: what.TrainOption = False,
+    tensor_parallel_size: what.TensorParallelOption = None,
+    pipeline_parallel_size: what.PipelineParallelOption = None,
+    dtype: what.DtypeOption = None,
+    engine_version: what.EngineVersionOption = None,
+    max_model_len: what.MaxModelLenOption = None,
+    max_num_seqs: what.MaxNumSeqsOption = None,
+    max_num_batched_tokens: what.MaxNumBatchedTokensOption = None,
+    gpu_memory_utilization: what.UtilizationOption = None,
+    quantization: what.QuantizationOption = None,
+    kv_cache_dtype: what.KvCacheDtypeOption = None,
+    kv_cache_memory_bytes: what.KvCacheBytesOption = None,
+    enforce_eager: what.EnforceEagerOption = None,
+    already_used: what.AlreadyUsedOption = None,
+    method: what.MethodOption = None,
+    framework: what.FrameworkOption = None,
+    per_device_train_batch_size: what.BatchOption = None,
+    max_seq_length: what.SeqLengthOption = None,
+    gradient_checkpointing: what.CheckpointingOption = None,
+    attn_implementation: what.AttentionOption = None,
+    lora_rank: what.LoraRankOption = None,
+    optim: what.OptimOption = None,
+    base_quantization: what.BaseQuantizationOption = None,
+    num_gpus: what.NumGpusOption = None,
+    sharding: what.ShardingOption = None,
     format: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TABLE,
 ) -> None:
     """Read an out-of-memory error and say which failure it is.
@@ -53,15 +82,41 @@ def diagnose(
     with its evidence and how sure it is, and what to do in order. It only looks: no command is run, nothing in a
     snapshot is executed. Exit status: 0 something was recognised, 2 nothing was, or the input cannot be read.
 
+    With --model the plan of what ran stands beside each figure: planned, in the text, and the difference.
+
     Examples: vram-planner diagnose train.log; vram-planner diagnose oom.txt snapshot.pickle --format json;
+    vram-planner diagnose serve.log --model Qwen/Qwen3-8B --gpu 4090 --max-model-len 32768;
+    vram-planner diagnose train.log --model Qwen/Qwen3-8B --gpu 4090 --train --method qlora --max-seq-length 4096;
     vram-planner diagnose --lengths lengths.txt --max-waste 5
     """
+    common = {
+        "tensor_parallel_size": tensor_parallel_size, "pipeline_parallel_size": pipeline_parallel_size, "dtype": dtype,
+    }  # fmt: skip
+    served = {
+        "engine_version": engine_version, "max_model_len": max_model_len, "max_num_seqs": max_num_seqs,
+        "max_num_batched_tokens": max_num_batched_tokens, "gpu_memory_utilization": gpu_memory_utilization,
+        "quantization": quantization, "kv_cache_dtype": kv_cache_dtype, "kv_cache_memory_bytes": kv_cache_memory_bytes,
+        "enforce_eager": enforce_eager, "already_used": already_used,
+    }  # fmt: skip
+    trained = {
+        "method": method, "framework": framework, "per_device_train_batch_size": per_device_train_batch_size,
+        "max_seq_length": max_seq_length, "gradient_checkpointing": gradient_checkpointing,
+        "attn_implementation": attn_implementation, "lora_rank": lora_rank, "optim": optim,
+        "base_quantization": base_quantization, "num_gpus": num_gpus, "sharding": sharding,
+    }  # fmt: skip
+    what.check_workload(model, train, {"gpu": gpu, "gpu_memory": gpu_memory, **common}, served, trained)
     sources = files or ([] if lengths is not None or sys.stdin is None or sys.stdin.isatty() else ["-"])
     if not sources and lengths is None:
         raise UsageError("give a file, or - for standard input, or --lengths", field="FILE")
     if sources.count("-") + (lengths == "-") > 1:
         raise UsageError("standard input can be read only once; give - once", field="FILE")
     diagnosis = diagnose_sources(*(Path(name) if name != "-" else name for name in sources)) if sources else None
+    if model is not None and diagnosis is not None:
+        from planner.oom.expectation import with_plan  # only with a plan: a tenth of a second
+
+        options = {**common, **served, **trained}
+        workload = what.workload_of(diagnosis, model, train=train, gpu=gpu, gpu_memory=gpu_memory, options=options)
+        diagnosis = with_plan(diagnosis, workload)
     buckets = _buckets(lengths, max_waste, multiple) if lengths is not None else None
     typer.echo(render_diagnosis(diagnosis, format=format, buckets=buckets))
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from planner.oom.sizes import Figure, Value
+
+if TYPE_CHECKING:
+    from planner.oom.expectation import Expectation
 
 FailureClass = Literal[
     "single_huge",
@@ -111,13 +114,14 @@ class Action:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One diagnosed message, summary or snapshot."""
+    """One diagnosed message, summary or snapshot; `plan` is what the plan of a stated workload expected there."""
 
     message: Message
     verdict: Verdict
     actions: tuple[Action, ...] = ()
     cautions: tuple[str, ...] = ()
     tables: Mapping[str, Any] = field(default_factory=dict)
+    plan: Expectation | None = None
 
     @property
     def failure(self) -> FailureClass:
@@ -154,6 +158,8 @@ class Finding:
         }
         if self.tables:
             row["tables"] = dict(self.tables)
+        if self.plan is not None:
+            row["plan"] = self.plan.to_json()
         return row
 
 

@@ -34,7 +34,7 @@ def with_tensor_size(figures: Mapping[str, Figure]) -> dict[str, Figure]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """What of a model decides the size of its largest tensors."""
+    """What of a model decides the size of its largest tensors; 0 heads where it has no attention."""
 
     vocab_size: int
     num_attention_heads: int
@@ -89,7 +89,8 @@ def could_be(size_bytes: int, margin_bytes: int, model: ModelShape) -> tuple[Lar
                     formula=f"{tokens} tokens x {model.vocab_size} vocabulary x {width} B",
                 )
             )
-        side = isqrt((size_bytes + margin_bytes) // (model.num_attention_heads * width))
+        heads = model.num_attention_heads
+        side = isqrt((size_bytes + margin_bytes) // (heads * width)) if heads else 0
         if side > 0:
             found.append(
                 LargeTensor(

@@ -40,6 +40,7 @@ def render_diagnosis(diagnosis: Diagnosis | None, *, format: Format | str, bucke
     wanted = Format(format)
     if wanted is Format.JSON:
         document = diagnosis.to_json() if diagnosis else {"schema": 1, "findings": [], "notes": []}
+        _with_levers(document, diagnosis)
         if buckets is not None:
             document["buckets"] = buckets.to_json()
         return json.dumps(document, indent=2, ensure_ascii=False)
@@ -47,6 +48,15 @@ def render_diagnosis(diagnosis: Diagnosis | None, *, format: Format | str, bucke
         parts = ([_csv(diagnosis.findings)] if diagnosis else []) + ([_tiers(buckets, wanted)] if buckets else [])
         return "\n\n".join(parts)
     return "\n".join(_lines(diagnosis, buckets, wanted)).rstrip("\n")
+
+
+def _with_levers(document: dict[str, Any], diagnosis: Diagnosis | None) -> None:
+    """Adds the levers of the plans to a document whose findings have plans."""
+    for row, finding in zip(document["findings"], diagnosis.findings if diagnosis else (), strict=True):
+        if finding.plan is not None:
+            from planner.report.expectation import expectation_json  # only with a plan: its imports cost a tenth
+
+            row["plan"] = expectation_json(finding.plan)
 
 
 def _csv(findings: Sequence[Finding]) -> str:
@@ -64,6 +74,7 @@ def _lines(diagnosis: Diagnosis | None, buckets: Buckets | None, format: Format)
     warned: set[str] = set()
     for number, finding in enumerate(findings, 1):
         yield from _finding(finding, number, len(findings), format)
+        yield from _plan(finding, format)
         first = told.setdefault(finding.actions, number)
         if first == number:
             yield from _actions(finding, format)
@@ -100,6 +111,20 @@ def _finding(finding: Finding, number: int, of: int, format: Format) -> Iterable
     yield from _snapshot(finding.tables, format)
     yield from _section("Why", (f"rule: {verdict.rule}", *verdict.evidence), format)
     yield from _section("What would change this", verdict.would_change, format)
+
+
+def _plan(finding: Finding, format: Format) -> Iterable[str]:
+    """What the plan expected there, when the workload was given."""
+    if finding.plan is None:
+        return
+    from planner.report.expectation import expectation_heading, expectation_table  # as above
+
+    yield ""
+    yield _heading(expectation_heading(finding.plan), format)
+    yield expectation_table(finding.plan, format)
+    if any(row.beyond for row in finding.plan.rows):
+        yield "* outside the plan's band"
+    yield from _section("Plan and text", finding.plan.notes, format)
 
 
 def _actions(finding: Finding, format: Format) -> Iterable[str]:
