@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from planner.errors import SourceError
@@ -175,10 +175,11 @@ PLAIN = pickle.dumps(busy_allocator(3, steps=40).snapshot(), protocol=4)
 
 
 @given(st.binary(max_size=400))
+@example(b"].")  # an empty list: what torch gives before the first allocation
 @settings(max_examples=200, deadline=None)
-def test_random_bytes_are_refused(data: bytes) -> None:
-    with pytest.raises(SourceError):
-        read_pickle(io.BytesIO(b"\x80\x04" + data))
+def test_random_bytes_are_refused_or_hold_nothing(data: bytes) -> None:
+    with contextlib.suppress(SourceError):
+        assert read_pickle(io.BytesIO(b"\x80\x04" + data)).segments == ()
 
 
 def test_other_formats_are_named(tmp_path: Path) -> None:
