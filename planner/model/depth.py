@@ -106,15 +106,14 @@ def _cut(values: Mapping[str, object], layers: int, total: int) -> dict[str, obj
     return found
 
 
-def check_cut(whole: Model, cut: Model) -> None:
-    """The shallower model is the beginning of the whole one.
+def check_cut(whole: Model, cut: Model, layers: int) -> None:
+    """The shallower model is the first `layers` of the whole one.
 
     Raises:
         ConfigError: it is not: some key of the config places layers by the depth.
     """
-    depth = len(cut.spec.layers)
-    if cut.spec.layers != whole.spec.layers[:depth]:
+    if cut.spec.layers != whole.spec.layers[:layers]:
         raise ConfigError(
-            f"cut to {depth} layers, the config describes other layers than the first {depth} of the whole model",
+            f"cut to {layers} layers, the config describes other layers than the first {layers} of the whole model",
             field="layers",
         )

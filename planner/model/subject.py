@@ -34,7 +34,7 @@ class Subject:
             return self.model, dict(self.values)
         values = cut_config(self.values, layers, total=total)
         cut = model_from_config(values, name=self.model.id, origin=self.model.origin)
-        check_cut(self.model, cut)
+        check_cut(self.model, cut, layers)
         return cut, values
 
     def depths(self, wanted: int | None) -> Depths:

@@ -31,10 +31,19 @@ def prepare_model(values: Mapping[str, object], recipe: Recipe, *, device: str) 
             model, use_gradient_checkpointing=checkpointing, gradient_checkpointing_kwargs={"use_reentrant": False}
         )
     elif checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        _checkpoint(model)
         if recipe.adapters:
             model.enable_input_require_grads()
     return _with_adapters(model, recipe) if recipe.adapters else model
+
+
+def _checkpoint(model: Any) -> None:
+    """Activation checkpointing, under the name that this transformers has for it (renamed in 5.x)."""
+    options = {"use_reentrant": False}
+    if hasattr(model, "activation_checkpointing_enable"):
+        model.activation_checkpointing_enable(activation_checkpointing_kwargs=options)
+    else:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=options)
 
 
 def _with_adapters(model: Any, recipe: Recipe) -> Any:
