@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (lines of logs stand as they are printed)
 """The command: exit statuses, dry runs, records that validate scores, and what it refuses."""
 
 from __future__ import annotations
@@ -106,3 +107,52 @@ def test_without_the_extra(fixtures: Fixtures, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("planner.probe.extras.import_module", missing)
     found = run(*fixtures, "probe", "serve", write_config(tmp_path, "llama"), "--device", "cpu")
     assert found.status == 2 and "pip install 'vram-planner[probe]'" in found.err
+
+
+# A start-up log as vLLM 0.19 prints it; the cache's tokens follow from its size: 128 KiB a token.
+# 59.7 GiB / (16 x 131,072 B) = 30,566 blocks = 489,056 tokens; / 8,192 = 59.70
+LOG = """\
+INFO 10-02 12:00:01 [api_server.py:1896] vLLM API server version 0.19.0
+INFO 10-02 12:00:01 [utils.py:326] non-default args: {'model': 'meta-llama/Llama-3.1-8B-Instruct', 'max_model_len': 8192}
+(EngineCore_DP0 pid=7) INFO 10-02 12:01:10 [gpu_worker.py:298] Available KV cache memory: 59.7 GiB
+(EngineCore_DP0 pid=7) INFO 10-02 12:01:11 [kv_cache_utils.py:1087] GPU KV cache size: 489,056 tokens
+(EngineCore_DP0 pid=7) INFO 10-02 12:01:11 [kv_cache_utils.py:1091] Maximum concurrency for 8,192 tokens per request: 59.70x
+"""
+
+
+def test_the_log_of_an_engine(fixtures: Fixtures, tmp_path: Path) -> None:
+    log = tmp_path / "vllm.log"
+    log.write_text(LOG)
+    model = "meta-llama/Llama-3.1-8B-Instruct"
+    found = run(
+        *fixtures,
+        "probe",
+        "engine",
+        model,
+        "--log",
+        str(log),
+        "--gpu",
+        "H100",
+        "--tolerance",
+        "0.15",
+        "--format",
+        "json",
+    )
+    assert found.status == 0, found.err + found.out
+    rows = {row["figure"]: row for row in json.loads(found.out)["rows"]}
+    assert rows["tokens"]["planned"] == rows["tokens"]["measured"] == 489_056
+
+
+def test_the_metrics_of_an_engine(fixtures: Fixtures, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool of 1,000 blocks is not what an H100 has: the difference is shown, and the status is 1."""
+    from planner.probe.metrics import parse_metrics
+
+    info = parse_metrics('vllm:cache_config_info{num_gpu_blocks="1000",block_size="16",cache_dtype="auto"} 1.0')
+    monkeypatch.setattr("planner.probe.metrics.read_metrics", lambda _: info)
+    model = "meta-llama/Llama-3.1-8B-Instruct"
+    arguments = ("--url", "http://localhost:8000", "--gpu", "H100", "--max-model-len", "8192", "--format", "json")
+    found = run(*fixtures, "probe", "engine", model, *arguments)
+    assert found.status == 1, found.err
+    rows = {row["figure"]: row for row in json.loads(found.out)["rows"]}
+    assert rows["blocks"]["measured"] == 1_000 and rows["tokens"]["measured"] == 16_000
+    assert rows["blocks"]["planned"] > 20_000
