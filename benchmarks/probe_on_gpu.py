@@ -115,9 +115,8 @@ def main(arguments: list[str], say: Callable[[str], None] = print) -> int:
             continue
         append_record(asked.records, record(found))
         within.append(found.within(TOLERANCE))
-        say(
-            f"{number}/{len(wanted)} {one}: {verdict_line(found, tolerance=TOLERANCE)}, {time.monotonic() - begun:.0f} s"
-        )
+        took = time.monotonic() - begun
+        say(f"{number}/{len(wanted)} {one}: {verdict_line(found, tolerance=TOLERANCE)}, {took:.0f} s")
     say(f"{sum(within)} of {len(within)} within {TOLERANCE:.0%}; {len(wanted) - len(within)} skipped")
     return 2 if not within else 0 if all(within) else 1
 
