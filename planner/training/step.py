@@ -127,7 +127,10 @@ class _Step(Segments):
         if trained_embedding:
             matrix = next(t for t in self.found.embeddings if t.tensor.role is Role.EMBEDDING)
             size = tape.rounding(matrix.numel * matrix.width)
-            backward_peak = max(backward_peak, live + size)
+            # A tied matrix gets two gradients. The output matrix's comes first and is a transposed view, which autograd
+            # does not add to in place: the sum is a third tensor (torch 2.13 memory profiler, input_buffer.cpp).
+            made = size * (2 if self.spec.tie_word_embeddings else 1)
+            backward_peak = max(backward_peak, live + made)
             if not self.spec.tie_word_embeddings:
                 gradients += size
         phases.append(Phase(name="backward of the layers", activation_bytes=backward_peak))

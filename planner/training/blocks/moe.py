@@ -44,13 +44,14 @@ def _grouped(block: Block, inner: Block, kind: Moe, x: Value, top: Value, rows: 
     """All experts in one grouped product: tokens sorted by expert, computed, weighted, put back, summed."""
     tape, width = block.tape, kind.expert_input_size or block.hidden_size
     order = tape.new(rows, INDEX)
+    # the function that does it holds its locals to its end: gathered rows, and products before they are put in order
     chosen = row_ops.gather_rows(tape, x, rows * width, order)
     hidden = _experts(block, inner, kind, chosen)
-    del chosen
     weighted = ops.mul(tape, hidden, top)
-    del hidden
     weighted = row_ops.gather_rows(tape, weighted, weighted.numel, order)
-    return ops.mean(tape, weighted, x.numel)
+    out = ops.mean(tape, weighted, x.numel)
+    del chosen, hidden, weighted
+    return out
 
 
 def _looped(block: Block, inner: Block, kind: Moe, x: Value, top: Value, rows: int) -> Value:
