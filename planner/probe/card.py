@@ -34,7 +34,11 @@ def measure_card(device: str = "auto") -> Measurement:
             ones = torch.ones(256, 256, device=meter.torch_device)
             (ones @ ones).sum().item()
             held = meter.live_bytes() - ones.nbytes
-            figures.append(Figure(name="matrix_workspace", planned=workspace_bytes(card), measured=held, judged=False))
+            figures.append(
+                Figure(
+                    name="matrix_workspace", planned=workspace_bytes(card, trains=False), measured=held, judged=False
+                )
+            )
             context = None
             if untouched is not None:
                 context = meter.used_bytes() - untouched - (meter.reserved_bytes() or 0)

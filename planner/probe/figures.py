@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from planner.model.depth import Depths
 from planner.probe.backends.base import Device
 from planner.probe.safety import OutOfMemory
+
+PHASE_PEAKS: Final = ("forward_peak", "backward_peak", "step_peak")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +85,17 @@ def figures_of(
 def extrapolated(
     shallow: Iterable[Figure], deep: Iterable[Figure], whole_plan: Mapping[str, int | None], depths: Depths
 ) -> tuple[Figure, ...]:
-    """Figures at full depth: the whole model's plan, and what two measured depths say by a straight line."""
+    """Figures at full depth: the whole model's plan, and what two measured depths say by a straight line.
+
+    The peak of all phases is the largest of theirs at full depth: which phase peaks can change with depth.
+    """
     below = {figure.name: figure.measured for figure in shallow}
     found = []
     for figure in deep:
         low, high = below.get(figure.name), figure.measured
         measured = None if low is None or high is None else depths.extrapolate(low, high)
         found.append(replace(figure, planned=whole_plan.get(figure.name), measured=measured))
+    peaks = [figure.measured for figure in found if figure.name in PHASE_PEAKS and figure.measured is not None]
+    if len(peaks) == len(PHASE_PEAKS):
+        found = [replace(one, measured=max(peaks)) if one.name == "peak_allocated" else one for one in found]
     return tuple(found)

@@ -138,7 +138,9 @@ class _Session:
 
     def _plan(self, model: Model, device: Device) -> Planned:
         on_cpu = device.kind == "cpu"
-        return self.plan(model, on_cpu, 0 if on_cpu else workspace_bytes(card_of(device)))
+        return self.plan(
+            model, on_cpu, 0 if on_cpu else workspace_bytes(card_of(device), trains=self.command == "train")
+        )
 
     def _at(self, layers: int) -> tuple[Planned, dict[str, int]]:
         model, values = self.subject.at_depth(layers)

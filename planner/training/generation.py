@@ -77,7 +77,8 @@ def generation_bytes(
         )
     )  # fmt: skip
     found = inventory(model, recipe)
-    weights = states(found, recipe).frozen_bytes
+    held = states(found, recipe)
+    weights = held.frozen_bytes
     peak: int | None = None
     try:
         step = step_memory(model, found, recipe, exact_sizes=exact_sizes)
@@ -86,7 +87,8 @@ def generation_bytes(
     else:
         # the model's forward holds the embedding's output to its end (`inputs_embeds`, modeling_llama.py)
         embedded = recipe.tokens * model.spec.hidden_size * step.stream_width
-        peak = weights + step.peak().activation_bytes + embedded + workspace_bytes
+        rounding = 0 if exact_sizes else held.weight_rounding_bytes
+        peak = weights + rounding + step.peak().activation_bytes + embedded + workspace_bytes
     return {"weights": weights, "kv_cache": cache_bytes(model, run), "prefill_peak": peak}
 
 

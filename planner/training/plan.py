@@ -112,6 +112,7 @@ def plan_training(
     )
     found, all_states, step, held, phases, peak = rank.found, rank.states, rank.step, rank.held, rank.phases, rank.peak
     allocated = peak.allocated_bytes
+    workspace = workspace_bytes(gpu, trains=resolved.method != "inference")
     ratio = reserved_ratio(
         trains_all=resolved.method == "inference" or peak.name in ("optimizer step", "loading"),
         eager=resolved.attn_implementation == "eager",
@@ -133,9 +134,7 @@ def plan_training(
         states=all_states,
         step=step,
         sharded=held,
-        components=components(
-            model, resolved, all_states, step, held, peak.name, allocated, workspace_bytes(gpu), extra, ratio
-        )
+        components=components(model, resolved, all_states, step, held, peak.name, allocated, workspace, extra, ratio)
         + outside,
         phases=phases,
         allocated_bytes=allocated,
@@ -173,10 +172,18 @@ def _rank(model: Model, recipe: Recipe, extra: Extra, gpu: Gpu, stage: int) -> _
     return _Rank(found=found, states=all_states, step=step, held=held, phases=phases, peak=peak)
 
 
-def workspace_bytes(gpu: Gpu) -> int:
-    """cuBLAS' workspace on this card, inside torch's allocator."""
+def workspace_bytes(gpu: Gpu, *, trains: bool) -> int:
+    """cuBLAS' workspaces on this card, inside torch's allocator.
+
+    One for each handle and stream, and each thread has its own handle: autograd runs backward in another.
+    Source: torch 2.11 aten/src/ATen/cuda/CublasHandlePool.cpp; both seen in a snapshot of an H200.
+
+    Args:
+        trains: there is a backward.
+    """
     capability = gpu.capability
-    return _WORKSPACE_HOPPER if capability is not None and capability >= (9, 0) else _WORKSPACE
+    one = _WORKSPACE_HOPPER if capability is not None and capability >= (9, 0) else _WORKSPACE
+    return 2 * one if trains else one
 
 
 def _times(size: int, ratio: Ratio, side: Literal["low", "best", "high"]) -> int:
@@ -187,7 +194,8 @@ def _times(size: int, ratio: Ratio, side: Literal["low", "best", "high"]) -> int
 def _phases(
     recipe: Recipe, all_states: States, step: StepMemory, held: Sharded, extra: Extra, gpu: Gpu
 ) -> tuple[PhasePeak, ...]:
-    static = held.weights + held.optimizer + workspace_bytes(gpu) + extra.resident_bytes
+    static = held.weights + held.optimizer + workspace_bytes(gpu, trains=recipe.method != "inference")
+    static += extra.resident_bytes
     if recipe.ema:
         static += all_states.trained_numel * 4
     waiting = held.gradients if gradients_wait(recipe) else 0

@@ -37,7 +37,7 @@ def planned_figures(case: Case) -> dict[str, int]:
     if not isinstance(workload, Mapping):
         raise UsageError(f"{case.id}: the record has no workload")
     on_cpu = case.given("device") == "cpu"
-    workspace = 0 if on_cpu else workspace_bytes(_card(case))
+    workspace = 0 if on_cpu else workspace_bytes(_card(case), trains=case.given("probe") == "train")
     if case.given("probe") == "serve":
         planned = generation_bytes(
             model, Generation.from_inputs(workload), exact_sizes=on_cpu, workspace_bytes=workspace

@@ -8,6 +8,7 @@ from planner.errors import ConfigError, UsageError
 from planner.model.depth import Depths, depths_for, pattern
 from planner.model.load import bundled_names, load_model
 from planner.model.subject import read_subject
+from planner.probe.figures import extrapolated, figures_of
 
 
 @pytest.mark.parametrize(
@@ -60,3 +61,14 @@ def test_every_bundled_model_is_cut_to_its_own_beginning_or_refused(name: str) -
         return
     assert len(cut.spec.layers) == depths.deep
     assert cut.parameters < subject.model.parameters and values != subject.values
+
+
+def test_the_peak_at_full_depth_is_that_of_the_phase_that_peaks_there() -> None:
+    """At 4 layers backward peaks; the optimizer step grows faster with depth and peaks at 48."""
+    depths = Depths(shallow=2, deep=4, total=48)
+    low = {"forward_peak": 20, "backward_peak": 22, "step_peak": 14, "peak_allocated": 22}
+    high = {"forward_peak": 28, "backward_peak": 31, "step_peak": 29, "peak_allocated": 31}
+    shallow, deep = (figures_of({}, measured, judged=()) for measured in (low, high))
+    found = {figure.name: figure.measured for figure in extrapolated(shallow, deep, {}, depths)}
+    # 31 + 44 x 4.5 = 229; 29 + 44 x 7.5 = 359
+    assert (found["backward_peak"], found["step_peak"], found["peak_allocated"]) == (229, 359, 359)
