@@ -2,7 +2,8 @@
 
 states     param: like the parameter; fp32; int8: a byte and an fp32 absmax per 256; int4: half and a scale per 128;
            factored: fp32 means of rows and columns; muon, galore, apollo: see below
-step       foreach: one temporary like every parameter; largest:n: n fp32 temporaries of the largest; none
+step       foreach: one temporary like every parameter; largest:n: n fp32 temporaries of the largest;
+           adafactor: see states.py; none
 All results in bytes of one parameter tensor.
 """
 

@@ -18,13 +18,14 @@ from math import prod
 
 from planner.memory.allocator import occupancy, rounded
 from planner.model.tensor import Role
-from planner.training.optimizers import Optimizer, optimizer
+from planner.training.optimizers import FP32, Optimizer, optimizer
 from planner.training.recipe import DTYPES, Recipe
 from planner.training.trainable import Inventory, TrainTensor
 
 _GRADIENTS = {"fp32": 4, "float32": 4, "bf16": 2, "fp16": 2, "bfloat16": 2, "float16": 2}
-# Trainers that keep embeddings' states in 32 bit beside an 8-bit optimizer (transformers Trainer.create_optimizer).
-_EMBEDDINGS_IN_32_BIT = frozenset({"trl", "fms", "axolotl", "llamafactory", "unsloth"})
+# Stacks on transformers' Trainer, whose create_optimizer keeps embeddings' states in 32 bit beside an 8-bit optimizer
+# and puts norms and biases in a parameter group of their own.
+_TRAINERS = frozenset({"trl", "fms", "axolotl", "llamafactory", "unsloth"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +54,7 @@ class States:
     Args:
         frozen_bytes: weights that are not trained, packed or plain.
         trained: every trained tensor.
+        updates: trained tensors as the optimizer walks over them, layers that are alike at most twice.
         rounding_bytes: what the allocator counts beyond the weights' own bytes.
     """
 
@@ -60,6 +62,7 @@ class States:
     frozen_numel: int
     weight_rounding_bytes: int
     trained: tuple[TrainedTensor, ...]
+    updates: tuple[TrainedTensor, ...]
     optimizer: Optimizer
 
     def _sum(self, of: Callable[[TrainedTensor], int]) -> int:
@@ -105,6 +108,8 @@ class States:
         step = self.optimizer.step
         if step == "foreach":
             return self._sum(lambda t: t.numel * (4 if t.master_bytes else t.width))
+        if step == "adafactor":
+            return _adafactor_bytes(self.updates)
         if step.startswith("largest:"):
             return int(step.partition(":")[2]) * 4 * max((t.numel for t in self.trained), default=0)
         return 0
@@ -119,16 +124,10 @@ def states(found: Inventory, recipe: Recipe) -> States:
     for tensor, count in found.all():
         size = tensor.format.bytes(tensor.shape, tensor.tensor.input_dim)
         sizes += [size] * count
-        if tensor.trainable:
-            trained.append(_trained(tensor.tensor.name, tensor.shape, tensor.width, tensor, recipe, chosen, count))
-        else:
+        if not tensor.trainable:
             frozen += size * count
             frozen_numel += tensor.numel * count
-        if tensor.saved_copy:
-            name = f"{tensor.tensor.name} (saved copy)"
-            trained.append(_trained(name, tensor.shape, 4, tensor, recipe, chosen, count))
-        for name, shape, width in adapter_tensors(tensor):
-            trained.append(_trained(name, shape, width, tensor, recipe, chosen, count))
+        trained += _trained_of(tensor, recipe, chosen, count)
     if recipe.method == "prompt":
         hidden = next(t.shape[-1] for t in found.embeddings if t.tensor.role is Role.EMBEDDING)
         shape = (recipe.prompt_tokens, hidden)
@@ -138,8 +137,55 @@ def states(found: Inventory, recipe: Recipe) -> States:
         frozen_numel=frozen_numel,
         weight_rounding_bytes=occupancy(sizes).allocated_bytes - sum(sizes),
         trained=tuple(trained),
+        updates=_updates(found, recipe, chosen),
         optimizer=chosen,
     )
+
+
+def _trained_of(tensor: TrainTensor, recipe: Recipe, chosen: Optimizer, count: int) -> list[TrainedTensor]:
+    """What is trained of one tensor: itself, a copy of it, its adapter."""
+    made: list[TrainedTensor] = []
+    if tensor.trainable:
+        made.append(_trained(tensor.tensor.name, tensor.shape, tensor.width, tensor, recipe, chosen, count))
+    if tensor.saved_copy:
+        name = f"{tensor.tensor.name} (saved copy)"
+        made.append(_trained(name, tensor.shape, 4, tensor, recipe, chosen, count))
+    for name, shape, width in adapter_tensors(tensor):
+        made.append(_trained(name, shape, width, tensor, recipe, chosen, count))
+    return made
+
+
+def _updates(found: Inventory, recipe: Recipe, chosen: Optimizer) -> tuple[TrainedTensor, ...]:
+    """Trained tensors in the order of the optimizer's parameter groups.
+
+    A plain loop hands over `model.parameters()`; a Trainer makes two groups, vectors (norms, biases) in the second
+    (transformers 5.24 trainer.py get_decay_parameter_names).
+    """
+    runs = [found.embeddings]
+    runs += [group.tensors * min(2, len(group.indices)) for group in found.layers]
+    runs.append(found.head)
+    order = [made for run in runs for tensor in run for made in _trained_of(tensor, recipe, chosen, 1)]
+    if recipe.framework in _TRAINERS:
+        order.sort(key=lambda one: len(one.shape) < 2)
+    return tuple(order)
+
+
+def _adafactor_bytes(updates: tuple[TrainedTensor, ...]) -> int:
+    """What Adafactor's step holds at its peak besides the states, in bytes: fp32 throughout.
+
+    For a parameter of n elements: its gradient and itself in fp32 (copies, where they are 16 bit), and twice n more
+    while `(grad**2) + eps` is made; at that time the update of the parameter before still has its name in the loop.
+    Later n and the old square stand beside the row and column factors.
+    Source: transformers 5.24 optimization.py Adafactor.step, _approx_sq_grad.
+    """
+    peak = before = 0
+    for one in updates:
+        gradient_width = one.gradient_bytes // one.numel
+        copies = 2 + (gradient_width < FP32) + (one.width < FP32 and not one.master_bytes)
+        factors = one.numel // one.shape[-1] + one.numel // one.shape[-2] if len(one.shape) > 1 else 0
+        peak = max(peak, FP32 * (copies * one.numel + max(before, factors)))
+        before = one.numel
+    return peak
 
 
 def adapter_tensors(tensor: TrainTensor) -> tuple[tuple[str, tuple[int, ...], int], ...]:
@@ -169,7 +215,7 @@ def _trained(
     master = recipe.master_weights == "fp32" and width < DTYPES["float32"]
     state_width = 4 if master else width
     kept = chosen.state_tensors(shape, state_width, recipe.optimizer_rank)
-    in_32_bit = tensor.tensor.role is Role.EMBEDDING and recipe.framework in _EMBEDDINGS_IN_32_BIT
+    in_32_bit = tensor.tensor.role is Role.EMBEDDING and recipe.framework in _TRAINERS
     if in_32_bit and "int8" in chosen.states and tensor.trainable:
         kept = tuple(numel * 4 for _ in chosen.states)
     return TrainedTensor(

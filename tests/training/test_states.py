@@ -14,11 +14,12 @@ peft = pytest.importorskip("peft")
 from planner.training.recipe import Recipe, resolve  # noqa: E402
 from planner.training.states import States, states  # noqa: E402
 from planner.training.trainable import inventory  # noqa: E402
+from tests.training.live_memory import LiveMemory  # noqa: E402
 from tests.training.small_models import CONFIGS, planned, reference  # noqa: E402
 
 
 def planned_states(model_type: str, **options: object) -> States:
-    recipe = resolve(Recipe(dtype="bfloat16", autocast="none", **options))  # type: ignore[arg-type]
+    recipe = resolve(Recipe(**{"dtype": "bfloat16", "autocast": "none", **options}))  # type: ignore[arg-type]
     return states(inventory(planned(model_type), recipe), recipe)
 
 
@@ -103,6 +104,27 @@ def test_adafactor_keeps_rows_and_columns() -> None:
     optimizer = Adafactor(parameters, lr=1e-3, relative_step=False, scale_parameter=False)
     optimizer.step()
     assert planned_states("llama", method="full", optim="adafactor").optimizer_bytes == state_bytes(optimizer)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("model_type", ["llama", "gpt2", "gemma2", "falcon"])
+def test_adafactor_step_temporary(model_type: str, dtype: str) -> None:
+    """The second step of the real optimizer, whose states are there already; scalars (RMS) are not planned."""
+    from transformers.optimization import Adafactor
+
+    parameters = list(reference(model_type, "eager", getattr(torch, dtype)).parameters())
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    optimizer = Adafactor(parameters, lr=1e-3, relative_step=False, scale_parameter=False)
+    optimizer.step()
+    held = [value for state in optimizer.state.values() for value in state.values() if isinstance(value, torch.Tensor)]
+    memory = LiveMemory([*parameters, *(parameter.grad for parameter in parameters), *held])
+    with memory:
+        start = memory.mark()
+        optimizer.step()
+    found = planned_states(model_type, method="full", optim="adafactor", dtype=dtype)
+    scalars = 8 * (len(parameters) + 4)
+    assert memory.peak - start - scalars <= found.step_temporary_bytes() <= memory.peak - start
 
 
 def test_eight_bit_adam_by_hand() -> None:
