@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from planner.model.caches import CacheLayer
+from planner.model.dropout import NO_DROPOUT, Dropout
 from planner.model.kinds.feed_forward import FeedForward
 from planner.model.rope import RopeTable
 from planner.model.tensor import Norm, Tensor
@@ -108,6 +109,7 @@ class ModelSpec:
         draft_layers: MTP or other draft layers, counted only with speculative decoding; full layers.
         draft_tensors: what the drafts have besides, full names.
         rope_tables: distinct rotary tables an engine allocates.
+        dropout: what training drops out.
         notes: what a reader should know (ignored keys, choices made).
         assumed: what was assumed on the user's explicit wish.
         quantization_config: the config's own, unread, with `expert_dtype` where that lies beside it; None when the
@@ -130,6 +132,7 @@ class ModelSpec:
     draft_layers: tuple[Layer, ...] = ()
     draft_tensors: tuple[Tensor, ...] = ()
     rope_tables: tuple[RopeTable, ...] = ()
+    dropout: Dropout = NO_DROPOUT
     notes: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
     quantization_config: Mapping[str, object] | None = field(default=None, hash=False, compare=False)

@@ -150,10 +150,15 @@ def expand(tape: Tape, x: Value, times: int) -> Value:
 
 
 def dropout(tape: Tape, x: Value, probability: float) -> Value:
-    """native_dropout: keeps a mask of a byte an element."""
+    """`F.dropout`: keeps a mask, of a byte an element on CUDA.
+
+    The CPU multiplies by noise of the input's own type (aten native/Dropout.cpp: native_dropout is for CUDA,
+    `is_fused_kernel_acceptable`; otherwise `_dropout_impl`).
+    """
     if not probability:
         return x
-    out, mask = tape.like(x), tape.new(x.numel, 1)
+    mask = tape.new(x.numel, 1 if tape.cuda else x.width)
+    out = tape.like(x)
 
     def backward(grad: Value) -> Sequence[Value | None]:
         assert mask is not None

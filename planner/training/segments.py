@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from planner.model.dropout import NO_DROPOUT
 from planner.model.model import Model
 from planner.model.spec import ModelSpec
 from planner.model.tensor import Norm, Role
@@ -32,6 +33,9 @@ class Segments:
         self.seq = -(-recipe.max_seq_length // recipe.context_parallel_size)
         self.batch = recipe.sequences
         self.tokens = self.seq * self.batch
+        # frameworks with blocks of their own do not read these keys
+        runs_models_code = recipe.method != "inference" and not self.own.get("own_modules")
+        self.dropout = self.spec.dropout if runs_models_code else NO_DROPOUT
         self.kernels = self._kernels()
         self.trains_below_head = False
 
@@ -51,6 +55,7 @@ class Segments:
         return Kernels(
             attention=attention,
             masked=bool(recipe.padding),
+            dropout=self.dropout,
             norm=str(own.get("norm", "hf")),
             mlp=str(own.get("mlp", "hf")),
             rope=str(own.get("rope", "hf")),
@@ -171,8 +176,15 @@ class Segments:
         """The embedding's output, where checkpointing made it a leaf and the layers start from something else."""
         recipe, spec = self.recipe, self.spec
         moved = any(t.tensor.role is Role.POSITION for t in self.found.embeddings)
-        moved = moved or has_habit(spec.model_type, "scaled_embedding")
+        moved = moved or has_habit(spec.model_type, "scaled_embedding") or bool(self.dropout.embedding)
         return stream if moved and recipe.adapters and recipe.gradient_checkpointing else 0
+
+    def embedding_mask_bytes(self, below: bool) -> int:
+        """What the dropout of the embedding's output keeps, where that has a gradient."""
+        if not (self.dropout.embedding and below and self.found.first):
+            return 0
+        tape = self.tape()
+        return tape.rounding(self.stream_numel * (1 if tape.cuda else self.width))
 
     def shared_bytes(self) -> int:
         """Rotary tables, token ids, labels and the mask, which all layers share."""

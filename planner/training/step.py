@@ -76,7 +76,8 @@ class _Step(Segments):
         below = trained_embedding or bool(recipe.gradient_checkpointing and recipe.adapters) or not self.found.first
         profiles = self.layer_profiles(below)
         head = self.head_profile(self.trains_below_head) if self.found.last else None
-        return self._walk(profiles, head, trained_embedding)
+        mask = self.embedding_mask_bytes(below)
+        return self._walk(profiles, head, trained_embedding, mask)
 
     def _gradient_shares(self, segments: int) -> list[int]:
         """What each layer's gradients leave on this rank when they are divided as they are made, top layer first."""
@@ -91,13 +92,13 @@ class _Step(Segments):
         ordered = [by_index[index] for index in sorted(by_index, reverse=True)]
         return [sum(ordered[at : at + every]) for at in range(0, len(ordered), every)] + [0] * segments
 
-    def _walk(self, profiles: list[Profile], head: Profile | None, trained_embedding: bool) -> StepMemory:
+    def _walk(self, profiles: list[Profile], head: Profile | None, trained_embedding: bool, mask: int) -> StepMemory:
         shares = self._gradient_shares(len(profiles))
         tape = self.tape()
         stream = tape.rounding(self.stream_numel * self.width)
         # Checkpointed inputs that go to host memory leave the card once the layer has run; two are under way.
         offloaded = stream if self.recipe.activation_offload and self.recipe.gradient_checkpointing else 0
-        live = stream + self.shared_bytes() + 2 * offloaded + self.embedding_bytes(stream)
+        live = stream + self.shared_bytes() + 2 * offloaded + self.embedding_bytes(stream) + mask
         start = live
         forward_peak = live
         for one in profiles:

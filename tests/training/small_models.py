@@ -40,11 +40,26 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def raw_config(model_type: str) -> dict[str, Any]:
-    """The config.json of the small model."""
+# The same models, dropping out all that their config has a key for.
+DROPOUTS: dict[str, dict[str, Any]] = {
+    "gpt2": {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1},
+    "opt": {"dropout": 0.1, "attention_dropout": 0.1},
+    "gpt_neox": {"attention_dropout": 0.1, "hidden_dropout": 0.1},
+    "phi": {"attention_dropout": 0.1, "resid_pdrop": 0.1, "embd_pdrop": 0.1},
+    "phi3": {"attention_dropout": 0.1, "resid_pdrop": 0.1, "embd_pdrop": 0.1},
+    "starcoder2": {"attention_dropout": 0.1, "residual_dropout": 0.1, "embedding_dropout": 0.1},
+    "stablelm": {"attention_dropout": 0.1, "hidden_dropout": 0.1},
+    "falcon": {"attention_dropout": 0.1, "hidden_dropout": 0.1},
+    "llama": {"attention_dropout": 0.1},
+}
+
+
+def raw_config(model_type: str, changes: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The config.json of the small model, with keys of `changes` changed."""
     values = {**_COMMON, **CONFIGS[model_type]}
     if model_type == "gpt2":
         values = {**CONFIGS[model_type], "vocab_size": 640, "tie_word_embeddings": False}
+    values |= changes or {}
     if model_type in ("gpt_neox", "opt", "phi", "falcon"):
         values.pop("num_key_value_heads", None)
     config = AutoConfig.for_model(model_type, **values)
@@ -53,16 +68,18 @@ def raw_config(model_type: str) -> dict[str, Any]:
     return {**config.to_dict(), "model_type": model_type, "architectures": [architectures.get(model_type, default)]}
 
 
-def reference(model_type: str, attention: str, dtype: torch.dtype = torch.bfloat16) -> transformers.PreTrainedModel:
+def reference(
+    model_type: str, attention: str, dtype: torch.dtype = torch.bfloat16, changes: dict[str, Any] | None = None
+) -> transformers.PreTrainedModel:
     """The real model with random weights."""
     torch.manual_seed(0)
-    values = raw_config(model_type)
+    values = raw_config(model_type, changes)
     config = AutoConfig.for_model(values.pop("model_type"), **values)
     model = AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=dtype)
     model.train()
     return model
 
 
-def planned(model_type: str) -> Model:
+def planned(model_type: str, changes: dict[str, Any] | None = None) -> Model:
     """The same model as the planner reads it."""
-    return model_from_config(raw_config(model_type), name=model_type, origin="test")
+    return model_from_config(raw_config(model_type, changes), name=model_type, origin="test")

@@ -8,11 +8,13 @@ imported only when a config of one of its model types is read. To add a family: 
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 from importlib import import_module
 from typing import Final
 
 from planner.errors import ConfigError, UnsupportedArchitecture
 from planner.model.config import RawConfig
+from planner.model.dropout import read_dropout
 from planner.model.families.registry import MODULE_OF
 from planner.model.spec import ModelSpec
 
@@ -56,4 +58,4 @@ def build_spec(raw: RawConfig, *, assume_family: str | None = None) -> ModelSpec
         )
     module = import_module(f"planner.model.families.{module_name}")
     spec: ModelSpec = module.build(raw)
-    return spec
+    return replace(spec, dropout=read_dropout(raw, spec.model_type))

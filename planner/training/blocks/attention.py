@@ -120,7 +120,7 @@ def _eager(block: Block, kind: Attention, query: Value, key: Value, value: Value
         scores = ops.keep_result(tape, scores)
     else:
         scores = ops.cast(tape, ops.softmax_fp32(tape, scores), width)
-    scores = ops.dropout(tape, scores, block.kernels.attention_dropout)
+    scores = ops.dropout(tape, scores, block.kernels.dropout.attention)
     out = ops.matmul(tape, scores, value_states, block.tokens * kind.output_input_size)
     return ops.copy(tape, out)
 
@@ -129,6 +129,8 @@ def _fused(block: Block, kind: Attention, query: Value, key: Value, value: Value
     tape, kernels = block.tape, block.kernels
     if groups > 1 and block.has_habit("shares_keys_without_gqa") and kernels.attention == "sdpa":
         return _math(block, kind, query, key, value)
+    if kernels.dropout.attention and not tape.cuda:
+        return _math(block, kind, query, ops.expand(tape, key, groups), ops.expand(tape, value, groups))
     masked = kernels.masked and kernels.attention == "sdpa"
     if (kernels.expand_keys or masked) and groups > 1:
         key, value, groups = ops.expand(tape, key, groups), ops.expand(tape, value, groups), 1
@@ -141,9 +143,16 @@ def _fused(block: Block, kind: Attention, query: Value, key: Value, value: Value
 
 
 def _math(block: Block, kind: Attention, query: Value, key: Value, value: Value) -> Value:
-    """SDPA's fallback where no kernel takes the heads as they are: eager in fp32."""
+    """SDPA's fallback where no kernel takes the heads as they are: eager in fp32.
+
+    The CPU has no kernel that drops out either (aten sdp_utils_cpp.cpp), so what a CPU keeps is that of `eager`. The
+    plan is for CUDA, whose flash and memory-efficient kernels draw the mask anew in backward from a seed and an offset,
+    two numbers (aten native/transformers/cuda/attention.cu _scaled_dot_product_flash_attention_cuda: `philox_seed`,
+    `philox_offset`), and keep nothing more than without dropout.
+    """
     tape, before = block.tape, query.width
     query, key, value = (ops.scale(tape, ops.cast(tape, x, 4)) for x in (query, key, value))
     scores = ops.matmul(tape, query, key, block.batch * kind.num_attention_heads * block.seq * block.seq)
-    out = ops.matmul(tape, ops.keep_result(tape, scores), value, block.tokens * kind.output_input_size)
+    scores = ops.dropout(tape, ops.keep_result(tape, scores), block.kernels.dropout.attention)
+    out = ops.matmul(tape, scores, value, block.tokens * kind.output_input_size)
     return ops.copy(tape, ops.cast(tape, out, before))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from planner.errors import UnsupportedArchitecture
+from planner.model.dropout import NO_DROPOUT, Dropout
 from planner.training import ops
 from planner.training.habits import has_habit
 from planner.training.tape import Tape, Value, detached, parameter
@@ -72,6 +73,7 @@ class Kernels:
         caches: keys and values go through a cache object, which copies them.
         loops_over_experts: experts run one after the other, not in one grouped product.
         own_modules: the framework writes its own blocks, so that the habits of transformers' code do not apply.
+        dropout: what the model drops out.
         reentrant: checkpoints are reentrant, and hold the layer's output while its backward runs.
     """
 
@@ -81,8 +83,7 @@ class Kernels:
     rope: str = "hf"
     expand_keys: bool = False
     masked: bool = False
-    attention_dropout: float = 0.0
-    hidden_dropout: float = 0.0
+    dropout: Dropout = NO_DROPOUT
     reentrant: bool = False
     joined_projections: bool = False
     caches: bool = False

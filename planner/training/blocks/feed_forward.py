@@ -15,19 +15,23 @@ def mlp(block: Block, kind: Mlp, x: Value) -> Value:
     """down(activation(gate(x)) * up(x)), or down(activation(up(x)))."""
     tape, inner, names = block.tape, block.sub(kind.names.block), kind.names
     if not kind.gated:
-        return linear(inner, names.down, activation(block, kind.activation, linear(inner, names.up, x)))
+        return _down(inner, kind, activation(block, kind.activation, linear(inner, names.up, x)))
     if kind.fused:
         both = linear(inner, names.fused, x)
         gate, up = ops.split(tape, both, [both.numel // 2] * 2)
         del both
-        return linear(inner, names.down, ops.mul(tape, up, activation(block, kind.activation, gate)))
+        return _down(inner, kind, ops.mul(tape, up, activation(block, kind.activation, gate)))
     if block.kernels.mlp == "liger":
-        return linear(inner, names.down, _silu_mul(block, linear(inner, names.gate, x), linear(inner, names.up, x)))
-    return linear(
+        return _down(inner, kind, _silu_mul(block, linear(inner, names.gate, x), linear(inner, names.up, x)))
+    return _down(
         inner,
-        names.down,
+        kind,
         ops.mul(tape, activation(block, kind.activation, linear(inner, names.gate, x)), linear(inner, names.up, x)),
     )
+
+
+def _down(inner: Block, kind: Mlp, hidden: Value) -> Value:
+    return linear(inner, kind.names.down, ops.dropout(inner.tape, hidden, inner.kernels.dropout.inner))
 
 
 def activation(block: Block, name: str, x: Value) -> Value:

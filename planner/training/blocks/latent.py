@@ -38,6 +38,7 @@ def latent_attention(block: Block, kind: LatentAttention, x: Value) -> Value:
     if block.kernels.attention == "eager":
         scores = ops.scale(tape, ops.matmul(tape, query, key, block.batch * heads * block.seq * block.seq))
         scores = ops.cast(tape, ops.softmax_fp32(tape, scores), query.width)
+        scores = ops.dropout(tape, scores, block.kernels.dropout.attention)
         out = ops.copy(tape, ops.matmul(tape, scores, value, size))
     else:
         out = ops.attention_kernel(tape, query, key, value, tokens=tokens, heads=heads, groups=1)

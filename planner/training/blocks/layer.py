@@ -102,14 +102,14 @@ def run_layer(block: Block, layer: Layer, hidden: Value) -> Value:
 def _part(
     block: Block, where: Norms, before: Norm | None, after: Norm | None, layer: Layer, hidden: Value, *, mixes: bool
 ) -> Value:
-    tape, ways = block.tape, block.sequence_ways
+    tape, ways, drops = block.tape, block.sequence_ways, block.kernels.dropout
     residual = hidden
     if before is not None:
         hidden = norm(block, before, hidden)
     hidden = row_ops.collect(tape, hidden, ways)
     hidden = _mix(block, layer, hidden) if mixes else _feed_forward(block, layer, hidden)
     hidden = row_ops.scatter(tape, hidden, ways)
-    hidden = ops.dropout(tape, hidden, block.kernels.hidden_dropout)
+    hidden = ops.dropout(tape, hidden, drops.mixer if mixes else drops.feed_forward)
     if after is not None and not where.on_stream:
         hidden = norm(block, after, hidden)
     hidden = ops.add(tape, residual, hidden)
@@ -120,13 +120,13 @@ def _part(
 
 def _parallel(block: Block, layer: Layer, where: Norms, hidden: Value) -> Value:
     assert where.before_mixer is not None
-    tape, residual = block.tape, hidden
+    tape, residual, drops = block.tape, hidden, block.kernels.dropout
     hidden = norm(block, where.before_mixer, hidden)
     other = hidden if where.before_feed_forward is None else norm(block, where.before_feed_forward, residual)
-    mixed = _mix(block, layer, hidden)
-    fed = _feed_forward(block, layer, other)
+    mixed = ops.dropout(tape, _mix(block, layer, hidden), drops.mixer)
+    fed = ops.dropout(tape, _feed_forward(block, layer, other), drops.feed_forward)
     del hidden, other
-    return ops.add(tape, ops.add(tape, fed, mixed), residual)
+    return ops.add(tape, ops.dropout(tape, ops.add(tape, fed, mixed), drops.branches), residual)
 
 
 def _mix(block: Block, layer: Layer, x: Value) -> Value:
