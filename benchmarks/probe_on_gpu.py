@@ -7,7 +7,7 @@ lengths and two batches; full, LoRA and QLoRA, with and without checkpointing, e
 are random and nothing is downloaded. A configuration whose plan does not fit in what is free is skipped and says so.
 `vram-planner validate --cases gpu.jsonl` scores what it writes.
 
-It has not been run on a GPU yet, so no record of a GPU is bundled; with --device cpu it runs anywhere.
+The records of an H200 (2026-11-29) are planner/validation/cases/probe_h200.jsonl. With --device cpu it runs anywhere.
 """
 
 from __future__ import annotations

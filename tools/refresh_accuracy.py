@@ -1,7 +1,7 @@
-"""Write docs/accuracy.md from its three generated pages, and the README's accuracy table from the bundled cases.
+"""Write docs/accuracy.md from its four generated pages, and the README's accuracy table from the bundled cases.
 
 The pages: `vram-planner validate --accuracy-page > docs/accuracy_serving.md`, `python -m tests.oom.accuracy`, and
-docs/accuracy_training.md as tests/validation writes it.
+docs/accuracy_training.md and docs/accuracy_probe.md as tests/validation writes them.
 
 python tools/refresh_accuracy.py
 """
@@ -26,8 +26,11 @@ SHOWN = (
 def main() -> None:
     cases = bundled_vllm_cases()
     rows, _ = score(cases)
-    parts = ["# Accuracy", "Three pages in one: serving, fine-tunes, out-of-memory messages. Each is generated."]
-    for name in ("accuracy_serving.md", "accuracy_training.md", "accuracy_oom.md"):
+    parts = [
+        "# Accuracy",
+        "Four pages in one: serving, fine-tunes, the probe, out-of-memory messages. Each is generated.",
+    ]
+    for name in ("accuracy_serving.md", "accuracy_training.md", "accuracy_probe.md", "accuracy_oom.md"):
         parts.append(_one_level_down((ROOT / "docs" / name).read_text()).strip())
     (ROOT / "docs" / "accuracy.md").write_text("\n\n".join(parts) + "\n")
 

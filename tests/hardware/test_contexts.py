@@ -12,7 +12,7 @@ from planner.units import GIB, MIB
     [
         ("T4", 141, 141, 174, "measured"),  # 70 runs between 140.9 and 141.0; 174 on another Turing card
         ("H100", 522, 522, 614, "measured"),  # 522 in 41 logs, 543, 614
-        ("H200", 522, 522, 614, "assumed"),
+        ("H200", 518, 522, 685, "measured"),  # 518 in an error's text, 685 by NVML after a matrix product
         ("4090", 392, 455, 500, "measured"),  # 392 idle llama.cpp, 451-461 vLLM
         ("a100 80gb", 420, 450, 500, "measured"),  # 420 and 0.47 GiB = 481
         ("4090 laptop", 211, 275, 522, "assumed"),  # 76 SMs: among the small cards
