@@ -27,11 +27,11 @@ def accuracy_page() -> str:
         " Where a record ran some of the layers the figures are those of that depth. Generated from"
         " `planner.validation.probe_page`.",
         "",
-        "The H200 was measured twice, on 2026-11-29, torch 2.11.0, transformers 5.17.0. In the first run 33 of 34"
-        " configurations that ended were within 5%; the one that was not, and an even shortfall of 34 MiB in every"
-        " fine-tune, named three faults: a peak extended over depths across a change of phase, rows that routed experts hold to the end"
-        " of their function, and a second cuBLAS workspace that autograd's thread makes (then found in a snapshot)."
-        " The records are of the second run, made after their repair, in which 36 of 36 were within 5%.",
+        "The H200 was measured twice, on 2026-11-29, torch 2.11.0, transformers 5.17.0. In the first run 33 of the 34"
+        " configurations that ended were within 5%. The one that was not, and an even shortfall of 34 MiB in every"
+        " fine-tune, named three faults: a peak extended over depths across a change of phase, rows that routed"
+        " experts hold to the end of their function, and a second cuBLAS workspace that autograd's thread makes (then"
+        " found in a snapshot). The records are of the second run, made after their repair: 36 of 36 are within 5%.",
     ]
     for name in RECORDS:
         lines += ["", *_section(records(name))]
