@@ -34,6 +34,9 @@ _CASES = [
     if not (model in ("falcon", "gemma2") and attention == "sdpa")
 ]
 
+# Planned too high by one tensor of the recomputed layer (adapters on Phi-3's fused MLP matrix; more with dropout).
+_PEAK = {("phi3", "sdpa", True, "lora"): 0.047, ("phi", "sdpa", True, "lora"): 0.047}
+
 
 def measured(
     model_type: str, attention: str, checkpointing: bool, method: str, changes: dict[str, object] | None = None
@@ -82,7 +85,7 @@ def test_saved_bytes_and_peak(model_type: str, attention: str, checkpointing: bo
     real_kept, real_peak = measured(model_type, attention, checkpointing, method)
     kept, peak = plan(model_type, attention, checkpointing, method)
     assert kept == pytest.approx(real_kept, rel=0.02)
-    assert peak == pytest.approx(real_peak, rel=0.047)
+    assert peak == pytest.approx(real_peak, rel=_PEAK.get((model_type, attention, checkpointing, method), 0.04))
 
 
 @pytest.mark.parametrize("method", ["full", "lora"])
@@ -97,8 +100,7 @@ def test_dropout(model_type: str, attention: str, checkpointing: bool, method: s
     real_kept, real_peak = measured(model_type, attention, checkpointing, method, changes)
     kept, peak = plan(model_type, attention, checkpointing, method, changes)
     assert kept == pytest.approx(real_kept, rel=0.02)
-    # Phi-3's adapters on the fused MLP matrix, checkpointed, are planned 5 % high without dropout and 7 % with
-    assert peak == pytest.approx(real_peak, rel=0.075 if model_type == "phi3" else 0.047)
+    assert peak == pytest.approx(real_peak, rel={"phi3": 0.075, "opt": 0.045}.get(model_type, 0.04))
 
 
 @pytest.mark.parametrize("model_type", [*DROPOUTS, "bloom", "gptj", "gpt_neo", "bert"])
