@@ -36,6 +36,12 @@ def copy(tape: Tape, x: Value) -> Value:
     return tape.record(tape.like(x), (x,), lambda grad: (grad_alias(grad),))
 
 
+def relaid(tape: Tape, x: Value) -> Value:
+    """A view in another order, whose gradient has to be copied back."""
+    out, whole = Value(x.numel, x.width, x.storage), shape(x)
+    return tape.record(out, (x,), lambda grad: (tape.like(whole),))
+
+
 def grad_alias(grad: Value) -> Value:
     """The same gradient handed on."""
     return Value(grad.numel, grad.width, grad.storage)
@@ -180,8 +186,12 @@ def autocast_input(tape: Tape, x: Value) -> Value:
 
 
 def matmul(tape: Tape, x: Value, weight: Value, out_numel: int) -> Value:
-    """A matrix product: each side is saved if the other needs a gradient."""
-    x, weight = autocast_input(tape, x), autocast_input(tape, weight)
+    """A matrix product, which autocast converts the sides of."""
+    return product(tape, autocast_input(tape, x), autocast_input(tape, weight), out_numel)
+
+
+def product(tape: Tape, x: Value, weight: Value, out_numel: int) -> Value:
+    """A matrix product as it is: each side is saved if the other needs a gradient."""
     out = tape.new(out_numel, x.width)
     saved_x = detached(x) if weight.needs_grad else None
     saved_w = detached(weight) if x.needs_grad else None

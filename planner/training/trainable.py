@@ -15,6 +15,15 @@ from planner.model.model import Model
 from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Role, Tensor
 from planner.training.blocks.block import Adapter
+from planner.training.peft_targets import (
+    Found,
+    all_linear_names,
+    is_linear_layer,
+    names_matching,
+    parameters_of,
+    place_of,
+    renamed,
+)
 from planner.training.recipe import DTYPES, Recipe, kernels
 
 _BNB: Final = frozenset({"nf4", "fp4", "int8"})
@@ -132,7 +141,7 @@ class _Reader:
         )
         own = spec.quantization_config is not None and recipe.base_quantization in (None, "none")
         self.scheme = scheme_from_config(spec, dtype=recipe.dtype) if own else None
-        self.targets = _Targets(recipe.lora_target_modules or _DEFAULT_TARGETS)
+        self.targets = _Targets(recipe.lora_target_modules or _DEFAULT_TARGETS, spec, recipe)
         self.adapted = self.saved = 0
         self.notes: list[str] = []
 
@@ -220,7 +229,7 @@ class _Reader:
             if not isinstance(kept, Plain):
                 stored, storage = kept, "dequantised" if kept.name.startswith("bnb") else "fused"
         trainable = recipe.method in ("full", "galore", "freeze") and in_trained_part
-        adapter = self._adapter(tensor, name)
+        adapter = self._adapter(tensor, name, shape)
         saved_copy = recipe.adapters and any(
             name.rsplit(".", 1)[0].endswith(module) for module in recipe.modules_to_save
         )
@@ -247,12 +256,53 @@ class _Reader:
             return self.targets.takes_mlp
         return True
 
-    def _adapter(self, tensor: Tensor, name: str) -> Adapter | None:
+    def _note_experts_without_adapters(self, tensor: Tensor) -> None:
+        """Experts that a framework may adapt in a way that is not modelled."""
+        if not tensor.num_experts or not self.targets.takes_mlp or self.targets.through_peft:
+            return
+        framework = self.recipe.framework
+        version = f" with transformers {self.recipe.transformers_version}" if not self.targets.own_modules else ""
+        note = f"adapters on experts under {framework}{version} are not modelled: none is counted"
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def _check_merged(self, tensor: Tensor) -> None:
+        """PEFT's ParamWrapper refuses what it cannot take apart (peft 0.21.2 tuners/lora/layer.py)."""
         recipe = self.recipe
-        if not recipe.adapters or not tensor.linear or not self.targets.match(tensor, name):
+        what = f"PEFT adapts {tensor.name} as a parameter, the model's matrix and the adapter's being added up"
+        if recipe.lora_dropout:
+            raise UsageError(
+                f"--lora-dropout {recipe.lora_dropout}: {what}, and refuses dropout there; use 0, or"
+                " --lora-target-modules without experts and routers",
+                field="lora_dropout",
+            )
+        if recipe.method in ("dora", "qdora"):
+            raise UsageError(
+                f"--method {recipe.method}: {what}, and refuses DoRA there; use --lora-target-modules without experts"
+                " and routers",
+                field="method",
+            )
+        if self._quantised(tensor) or (self.scheme is not None and tensor.num_experts):
+            raise UsageError(
+                f"--lora-target-modules {','.join(self.targets.asked)}: {what}, which a quantised matrix cannot be;"
+                " name the attention's projections alone",
+                field="lora_target_modules",
+            )
+
+    def _adapter(self, tensor: Tensor, name: str, shape: tuple[int, ...]) -> Adapter | None:
+        recipe = self.recipe
+        if not recipe.adapters or not tensor.linear:
             return None
+        place = self.targets.place(tensor, name)
+        if place is None:
+            self._note_experts_without_adapters(tensor)
+            return None
+        if place.merges:
+            self._check_merged(tensor)
         return Adapter(
-            rank=recipe.lora_rank or 8,
+            rank=(recipe.lora_rank or 8) * place.ranks,
+            stack=shape[0] if len(shape) > 2 else 1,
+            merges=place.merges,
             width=DTYPES[recipe.adapter_dtype or "float32"],
             dropout=recipe.lora_dropout or 0.0,
             dora=recipe.method in ("dora", "qdora"),
@@ -261,9 +311,17 @@ class _Reader:
 
 
 class _Targets:
-    """PEFT's target_modules: endings of module names, one regular expression, or all-linear."""
+    """PEFT's target_modules: endings of module names, one regular expression, or all-linear.
 
-    def __init__(self, asked: tuple[str, ...]) -> None:
+    Args:
+        through_peft: adapters are PEFT's, on a model as transformers 5 builds it.
+    """
+
+    def __init__(self, asked: tuple[str, ...], spec: ModelSpec, recipe: Recipe) -> None:
+        own = kernels(recipe)
+        self.own_modules = bool(own.get("own_modules"))
+        self.through_peft = not self.own_modules and not own.get("loops_over_experts")
+        self.model_type = spec.model_type
         self.asked = asked
         self.all_linear = asked == ("all-linear",)
         wanted: list[str] = []
@@ -278,11 +336,45 @@ class _Targets:
             self.pattern = re.compile(asked[0]) if len(asked) == 1 and re.search(r"[*|()\[\]\\^$]", asked[0]) else None
         except re.error as error:
             raise UsageError(f"--lora-target-modules: {error}", field="lora_target_modules") from None
+        self.parameters: dict[str, int] = {}
+        if self.through_peft and renamed(spec.model_type):
+            self._rename(spec)
+
+    def _rename(self, spec: ModelSpec) -> None:
+        """Resolve all-linear or the expression to names, and take experts and router from them."""
+        named = frozenset(self.names)
+        if self.all_linear:
+            named = all_linear_names(spec)
+        elif self.pattern is not None:
+            named = names_matching(self.pattern, spec)
+        left, self.parameters = parameters_of(named, spec.model_type)
+        self.names, self.all_linear, self.pattern = tuple(sorted(left)), False, None
+
+    def place(self, tensor: Tensor, name: str) -> Found | None:
+        """The tensor's adapter; None when it has none.
+
+        Raises:
+            UsageError: a name leads to a router that is no linear layer, which PEFT refuses.
+        """
+        if not self.through_peft:
+            return Found() if self.match(tensor, name) else None
+        wrapped = place_of(tensor, self.parameters)
+        if wrapped is not None:
+            return wrapped
+        if tensor.num_experts or not self.match(tensor, name):
+            return None
+        if not is_linear_layer(tensor, self.model_type) and tensor.role is Role.ROUTER:
+            raise UsageError(
+                f"--lora-target-modules {','.join(self.asked)}: {name} is no linear layer in transformers 5, and PEFT"
+                " refuses it",
+                field="lora_target_modules",
+            )
+        return Found()
 
     def match(self, tensor: Tensor, name: str) -> bool:
         module = name.removesuffix(".weight")
         if self.all_linear:
-            return tensor.role not in (Role.LM_HEAD, Role.ROUTER) and not tensor.num_experts and len(tensor.shape) == 2
+            return is_linear_layer(tensor, self.model_type)
         if self.pattern is not None:
             return self.pattern.fullmatch(module) is not None
         for wanted in self.names:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from planner.model.load import model_from_config
 from planner.model.model import Model
@@ -40,6 +41,22 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+_EXPERTS: dict[str, Any] = {"num_experts_per_tok": 2, "moe_intermediate_size": 96, "head_dim": 16}
+_GROUPS: dict[str, Any] = {"first_k_dense_replace": 1, "n_group": 1, "topk_group": 1, "n_routed_experts": 8}
+# Mixtures of experts, apart from the rest: which tests they take part in differs.
+EXPERTS: dict[str, dict[str, Any]] = {
+    "qwen3_moe": {**_EXPERTS, "num_experts": 8},
+    "mixtral": {**_EXPERTS, "num_local_experts": 8, "sliding_window": None},
+    "olmoe": {**_EXPERTS, "num_experts": 8},
+    "qwen2_moe": {**_EXPERTS, "num_experts": 8, "shared_expert_intermediate_size": 160},
+    "glm4_moe": {**_EXPERTS, **_GROUPS},
+    "deepseek_v3": {**_EXPERTS, **_GROUPS, **_MHA, "q_lora_rank": 32, "kv_lora_rank": 32, "qk_nope_head_dim": 16,
+                    "qk_rope_head_dim": 16, "v_head_dim": 16},
+    "phimoe": {**_EXPERTS, "num_local_experts": 8, "sliding_window": None},
+    "granitemoe": {**_EXPERTS, "num_local_experts": 8},
+    "gpt_oss": {**_EXPERTS, "num_local_experts": 8},
+}  # fmt: skip
+
 # The same models, dropping out all that their config has a key for.
 DROPOUTS: dict[str, dict[str, Any]] = {
     "gpt2": {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1},
@@ -56,16 +73,15 @@ DROPOUTS: dict[str, dict[str, Any]] = {
 
 def raw_config(model_type: str, changes: dict[str, Any] | None = None) -> dict[str, Any]:
     """The config.json of the small model, with keys of `changes` changed."""
-    values = {**_COMMON, **CONFIGS[model_type]}
+    values = {**_COMMON, **{**CONFIGS, **EXPERTS}[model_type]}
     if model_type == "gpt2":
         values = {**CONFIGS[model_type], "vocab_size": 640, "tie_word_embeddings": False}
     values |= changes or {}
     if model_type in ("gpt_neox", "opt", "phi", "falcon"):
         values.pop("num_key_value_heads", None)
     config = AutoConfig.for_model(model_type, **values)
-    architectures = {"opt": "OPTForCausalLM", "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM"}
-    default = "".join(part.capitalize() for part in model_type.split("_")) + "ForCausalLM"
-    return {**config.to_dict(), "model_type": model_type, "architectures": [architectures.get(model_type, default)]}
+    architecture = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[model_type]
+    return {**config.to_dict(), "model_type": model_type, "architectures": [architecture]}
 
 
 def reference(
@@ -76,6 +92,7 @@ def reference(
     values = raw_config(model_type, changes)
     config = AutoConfig.for_model(values.pop("model_type"), **values)
     model = AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=dtype)
+    model.to(dtype)  # some classes make their router in fp32; a checkpoint is loaded in the type that is asked for
     model.train()
     return model
 

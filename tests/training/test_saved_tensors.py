@@ -122,6 +122,17 @@ def test_cuda_kernels_with_dropout_keep_no_scores() -> None:
     assert tapes[0] == tapes[1]
 
 
+@pytest.mark.parametrize("method", ["full", "lora"])
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("model_type", ["qwen3_moe", "mixtral", "olmoe", "qwen2_moe", "glm4_moe"])
+def test_experts(model_type: str, checkpointing: bool, method: str) -> None:
+    """Adapters on experts, with which the forward makes and keeps the sum of all experts' matrices and adapters."""
+    real_kept, real_peak = measured(model_type, "sdpa", checkpointing, method)
+    kept, peak = plan(model_type, "sdpa", checkpointing, method)
+    assert kept == pytest.approx(real_kept, rel=0.02)
+    assert peak == pytest.approx(real_peak, rel=0.047)
+
+
 def test_llama_layer_to_the_byte() -> None:
     """Without what all layers share, three layers of the small Llama keep exactly what torch keeps.
 

@@ -11,11 +11,12 @@ import pytest
 torch = pytest.importorskip("torch")
 peft = pytest.importorskip("peft")
 
+from planner.errors import UsageError  # noqa: E402
 from planner.training.recipe import Recipe, resolve  # noqa: E402
 from planner.training.states import States, states  # noqa: E402
 from planner.training.trainable import inventory  # noqa: E402
 from tests.training.live_memory import LiveMemory  # noqa: E402
-from tests.training.small_models import CONFIGS, planned, reference  # noqa: E402
+from tests.training.small_models import CONFIGS, EXPERTS, planned, reference  # noqa: E402
 
 
 def planned_states(model_type: str, **options: object) -> States:
@@ -66,6 +67,54 @@ def test_lora_on_all_linear_layers(model_type: str) -> None:
     assert shapes(found) == Counter(tuple(p.shape) for p in trained)
     assert found.trained_weight_bytes == sum(p.numel() * p.element_size() for p in trained)
     assert found.frozen_bytes == sum(p.numel() * p.element_size() for p in model.parameters() if not p.requires_grad)
+
+
+_EXPERT_NAMES = ("gate_proj", "up_proj", "down_proj")
+
+
+@pytest.mark.parametrize("targets", ["all-linear", ["q_proj", "v_proj"], _EXPERT_NAMES, ("w1", "w2", "w3"),
+                                     ["gate_proj"], ["q_proj", "gate"], r".*(q_proj|gate_proj|up_proj)"])  # fmt: skip
+@pytest.mark.parametrize("model_type", EXPERTS)
+def test_lora_on_experts(model_type: str, targets: str | list[str]) -> None:
+    """Tensor by tensor what PEFT makes of it; what PEFT refuses is refused."""
+    names = (targets,) if isinstance(targets, str) else tuple(targets)
+    if (model_type, names) == ("phimoe", ("q_proj", "gate")):
+        pytest.skip("its checkpoint calls gate what transformers calls router")
+    options = {"method": "lora", "lora_rank": 4, "lora_target_modules": names}
+    model = reference(model_type, "eager")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        config = peft.LoraConfig(r=4, target_modules=targets if isinstance(targets, str) else list(targets))
+        try:
+            model = peft.get_peft_model(model, config)
+        except ValueError:
+            with pytest.raises(UsageError):
+                planned_states(model_type, **options)
+            return
+    found = planned_states(model_type, **options)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    assert shapes(found) == Counter(tuple(p.shape) for p in trained)
+    assert found.trained_weight_bytes == sum(p.numel() * p.element_size() for p in trained)
+    assert found.frozen_bytes == sum(p.numel() * p.element_size() for p in model.parameters() if not p.requires_grad)
+
+
+@pytest.mark.parametrize(("options", "peft_options", "field"), [
+    ({"lora_dropout": 0.1}, {"lora_dropout": 0.1}, "lora_dropout"),
+    ({"method": "dora"}, {"use_dora": True}, "method"),
+])  # fmt: skip
+def test_what_peft_refuses_on_experts(options: dict[str, object], peft_options: dict[str, object], field: str) -> None:
+    with pytest.raises(ValueError, match="does not work"):
+        config = peft.LoraConfig(r=4, target_modules="all-linear", **peft_options)
+        peft.get_peft_model(reference("qwen3_moe", "eager"), config)
+    with pytest.raises(UsageError) as caught:
+        planned_states("qwen3_moe", **{"method": "lora", "lora_target_modules": ("all-linear",), **options})
+    assert caught.value.field == field
+
+
+def test_experts_of_other_stacks_are_noted() -> None:
+    options = {"method": "lora", "lora_target_modules": ("all-linear",), "transformers_version": "4.48"}
+    recipe = resolve(Recipe(**options))  # type: ignore[arg-type]
+    assert any("adapters on experts" in note for note in inventory(planned("mixtral"), recipe).notes)
 
 
 def test_dora_has_a_magnitude_for_every_output() -> None:

@@ -22,6 +22,8 @@ class Adapter:
         dropout: probability on the adapter's input.
         dora: has a magnitude, and the norm of the merged weight is computed in every forward.
         casts_input: the input is converted to the adapter's type first (PEFT does).
+        stack: experts that A and B hold one beside the other.
+        merges: the forward runs with W + BA, made anew in every forward (PEFT's ParamWrapper).
     """
 
     rank: int
@@ -29,6 +31,8 @@ class Adapter:
     dropout: float = 0.0
     dora: bool = False
     casts_input: bool = True
+    stack: int = 1
+    merges: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +172,9 @@ class Block:
 def linear(block: Block, name: str, x: Value) -> Value:
     """A linear layer `name`, with its adapter if it has one."""
     weight = block.spec_of(f"{name}.weight")
+    if weight.adapter is not None and weight.adapter.merges:
+        merged = effective_weight(block, name)
+        return ops.matmul(block.tape, x, merged, x.numel // weight.in_features * weight.out_features)
     out = _base_linear(block, name, weight, x)
     if weight.adapter is None:
         return out
@@ -237,8 +244,57 @@ def _scaled_by_magnitude(
     return ops.add(tape, result, ops.add(tape, ops.mul(tape, ops.shift(tape, scale), result), scaled))
 
 
-def stacked_linear(block: Block, name: str, x: Value, rows: int, out_features: int) -> Value:
-    """A grouped product: every row goes through the matrix of its own expert."""
+def effective_weight(block: Block, name: str) -> Value:
+    """The matrix of `name`, or W + (B A scaling) in W's type where PEFT wraps it as a parameter (a router).
+
+    Source: peft 0.21.2 tuners/lora/layer.py ParamWrapper.get_delta_weight, _LoraParameterProxy.
+    """
+    tape, weight = block.tape, block.spec_of(f"{name}.weight")
+    adapter = weight.adapter
+    if adapter is None or not adapter.merges:
+        return block.weight(f"{name}.weight")
+    down, up = _adapter_matrices(block, name, weight, adapter)
+    delta = ops.cast(tape, ops.scale(tape, ops.matmul(tape, up, down, weight.numel)), weight.width)
+    return ops.add(tape, block.constant(weight.numel, weight.width), delta)
+
+
+def merged_experts(block: Block, name: str) -> Value | None:
+    """W + B A scaling of all experts in one new tensor; None where the experts have no adapter.
+
+    A and B are converted to W's type, and these copies are kept for backward; so is the sum, by the product that it
+    goes into. Registering the parametrization computes it once before, for a check of its shape.
+    Source: peft 0.21.2 tuners/lora/layer.py ParamWrapper._activate_lora, get_delta_factors, _LoraFactorsProxy
+    (`torch.baddbmm(W, lhs, rhs)`); torch 2.13 nn/utils/parametrize.py ParametrizationList.__init__.
+    """
+    weight = block.weights.get(name) or block.spec_of(f"{name}.weight")
+    adapter = weight.adapter
+    if adapter is None or not adapter.merges:
+        return None
+    tape = block.tape
+    down, up = _adapter_matrices(block, name, weight, adapter)
+    # B is [out, r x experts] and is used as [experts, out, r]: its gradient is laid out anew
+    up = ops.cast(tape, ops.relaid(tape, up), weight.width)
+    down = ops.cast(tape, down, weight.width)
+    checked = tape.new(weight.numel, weight.width)
+    del checked
+    return ops.product(tape, up, down, weight.numel)  # autocast is off inside
+
+
+def _adapter_matrices(block: Block, name: str, weight: Weight, adapter: Adapter) -> tuple[Value, Value]:
+    down = adapter.rank * adapter.stack * weight.in_features
+    up = adapter.rank * weight.out_features
+    return (
+        block.parameter(f"{name}.lora_A", down, adapter.width, trainable=True),
+        block.parameter(f"{name}.lora_B", up, adapter.width, trainable=True),
+    )
+
+
+def stacked_linear(
+    block: Block, name: str, x: Value, rows: int, out_features: int, merged: Value | None = None
+) -> Value:
+    """A grouped product: every row goes through the matrix of its own expert, or through `merged` in its place."""
+    if merged is not None:
+        return ops.matmul(block.tape, x, merged, rows * out_features)
     weight = block.weights.get(name) or block.spec_of(f"{name}.weight")
     tape = block.tape
     if weight.storage == "plain":

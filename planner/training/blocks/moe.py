@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from planner.model.kinds.feed_forward import Moe
 from planner.training import ops, row_ops
-from planner.training.blocks.block import Block, stacked_linear
+from planner.training.blocks.block import Block, effective_weight, merged_experts, stacked_linear
 from planner.training.blocks.block import linear as linear_layer
 from planner.training.blocks.feed_forward import activation, mlp
 from planner.training.tape import Value
@@ -24,7 +24,7 @@ def moe(block: Block, kind: Moe, x: Value) -> Value:
     tape, inner, names = block.tape, block.sub(kind.names.block), kind.names
     tokens, width = x.numel // block.hidden_size, x.width
     rows = tokens * kind.num_experts_per_tok
-    logits = linear_layer(inner, names.router, x)
+    logits = _logits(inner, names.router, x)
     scores = ops.softmax_fp32(tape, logits)
     top = ops.part(tape, scores, rows)
     top = ops.mul(tape, top, ops.keep_result(tape, ops.mean(tape, top, tokens)))
@@ -38,6 +38,17 @@ def moe(block: Block, kind: Moe, x: Value) -> Value:
             shared = ops.mul(tape, ops.keep_result(tape, linear_layer(inner, names.shared_gate, x)), shared)
         out = ops.add(tape, out, shared)
     return out
+
+
+def _logits(inner: Block, router: str, x: Value) -> Value:
+    """The router's scores of all experts; some models convert hidden states and matrix to fp32 for it."""
+    tape = inner.tape
+    if not inner.has_habit("router_in_fp32"):
+        return linear_layer(inner, router, x)
+    matrix = ops.cast(tape, effective_weight(inner, router), FP32)
+    return ops.matmul(
+        tape, ops.cast(tape, x, FP32), matrix, x.numel // inner.hidden_size * matrix.numel // inner.hidden_size
+    )
 
 
 def _grouped(block: Block, inner: Block, kind: Moe, x: Value, top: Value, rows: int) -> Value:
@@ -74,14 +85,21 @@ def _experts(block: Block, inner: Block, kind: Moe, chosen: Value) -> Value:
     tape, names, size = block.tape, kind.names, kind.moe_intermediate_size
     width = kind.expert_input_size or block.hidden_size
     rows = chosen.numel // width
+    # the wrapper around a parameter keeps its merged matrix until the experts are through
+    up_name = f"{names.experts}.{'gate_up_proj' if kind.gated else 'up_proj'}"
+    merged_up = merged_experts(inner, up_name)
     if kind.gated:
-        both = stacked_linear(inner, f"{names.experts}.gate_up_proj", chosen, rows, 2 * size)
+        both = stacked_linear(inner, up_name, chosen, rows, 2 * size, merged_up)
         gate, up = ops.split(tape, both, [both.numel // 2] * 2)
         del both
         hidden = ops.mul(tape, activation(block, kind.activation, gate), up)
         del gate, up
     else:
-        up = stacked_linear(inner, f"{names.experts}.up_proj", chosen, rows, size)
+        up = stacked_linear(inner, up_name, chosen, rows, size, merged_up)
         hidden = activation(block, kind.activation, up)
         del up
-    return stacked_linear(inner, f"{names.experts}.down_proj", hidden, rows, width)
+    down_name = f"{names.experts}.down_proj"
+    merged_down = merged_experts(inner, down_name)
+    out = stacked_linear(inner, down_name, hidden, rows, width, merged_down)
+    del merged_up, merged_down
+    return out
