@@ -198,6 +198,13 @@ def train(
     keep: Annotated[
         str | None, typer.Option(help="Inputs no advice may touch: max-seq-length,method,optim,num-gpus,...")
     ] = None,
+    goal: Annotated[
+        str | None,
+        typer.Option(
+            help="Solve for one quantity: 'largest batch', 'longest sequence', 'highest rank', 'cheapest card', 'fewest"
+            " GPUs'."
+        ),
+    ] = None,
     format: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TABLE,
     explain: Annotated[bool, typer.Option("--explain", help="Show the arithmetic.")] = False,
 ) -> None:
@@ -235,11 +242,16 @@ def train(
     largest = largest_that_fits(loaded, recipe, card, gpu_memory_bytes=total) if solve and format != "csv" else None
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     advice = None
-    if levers or keep is not None or (plan.verdict != "fits" and format is not Format.CSV):
+    if levers or keep is not None or goal is not None or (plan.verdict != "fits" and format is not Format.CSV):
         from planner.levers.training import TrainingQuestion, advise_training, kept_recipe_inputs
 
         question = TrainingQuestion(model=loaded, recipe=recipe, gpu=card, gpu_memory_bytes=total)
-        advice = advise_training(question, plan, keep=kept_recipe_inputs(keep or ""))
+        solved = None
+        if goal is not None:
+            from planner.levers.training_goal import parse_training_goal, solve_training
+
+            solved = solve_training(question, parse_training_goal(goal))
+        advice = advise_training(question, plan, keep=kept_recipe_inputs(keep or ""), solved=solved)
     typer.echo(render_training(plan, largest, format=str(format), advice=advice, colour=colour, explain=explain))
     if plan.verdict == "does_not_fit":
         raise typer.Exit(1)

@@ -11,6 +11,7 @@ from planner.errors import UsageError
 from planner.levers.question import ServingQuestion
 from planner.levers.relief import cards_of, fewest_cards, flag_of, smallest_card
 from planner.serving.plan import ServingPlan
+from planner.training.plan import TrainingPlan
 
 _WORDS: Final = {
     "context": "max-model-len", "length": "max-model-len", "max-model-len": "max-model-len",
@@ -27,7 +28,7 @@ _MOST_REQUESTS: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """What to solve for: "max-model-len", "concurrency", "gpu" or "gpus", and at how many requests at once."""
+    """What to solve for: an option's name, "concurrency", "gpu" or "gpus"; and at how many requests at once."""
 
     what: str
     users: int | None = None
@@ -40,7 +41,7 @@ class Solved:
     goal: Goal
     value: str
     flag: str
-    plan: ServingPlan | None
+    plan: ServingPlan | TrainingPlan | None
 
 
 def parse_goal(text: str) -> Goal:

@@ -10,6 +10,7 @@ from planner.errors import PlannerError
 from planner.hardware.gpus import Gpu
 from planner.levers.advice import EXPANDABLE, Advice
 from planner.levers.effect import effects
+from planner.levers.goal import Solved
 from planner.levers.lever import Changes, Kind, Lever, Value, kept_in, kinds
 from planner.levers.relief import Relief, excesses, server_cards
 from planner.levers.search import fitting_sets
@@ -66,6 +67,11 @@ class TrainingQuestion:
         """Whether the plan with these changes fits, every term at its high end."""
         plan = self.try_ask(changes)
         return plan is not None and plan.verdict == "fits"
+
+    def is_tight(self, changes: Changes) -> bool:
+        """Whether the plan with these changes fits or is tight."""
+        plan = self.try_ask(changes)
+        return plan is not None and plan.verdict != "does_not_fit"
 
     def verdict(self, plan: TrainingPlan) -> str:
         """The plan's verdict."""
@@ -178,34 +184,38 @@ def _methods(recipe: Recipe) -> Iterator[Lever]:
         yield _single("method-qlora", recipe.method, "qlora", changes, "--method qlora")
 
 
-def _sharding(recipe: Recipe) -> Iterator[Lever]:
-    """ZeRO-3 over more cards, or more cards under the sharding that is there."""
+def _sharding(recipe: Recipe, above: int | None = None) -> Iterator[Lever]:
+    """ZeRO-3 over more cards (than `above`; None: than the recipe has), or more cards under the sharding it has."""
+    fewest = recipe.num_gpus if above is None else above
     ways = recipe.tensor_parallel_size * recipe.pipeline_parallel_size * recipe.context_parallel_size
     kept = recipe.sharding not in _PARTLY_SHARED
     sharding = recipe.sharding if kept else "zero3"
     yield Lever(
         kind=_kind("num-gpus"),
         before=f"{recipe.num_gpus}, {recipe.sharding}",
-        values=tuple(count for count in _CARDS if count % ways == 0 and (count > recipe.num_gpus)),
+        values=tuple(count for count in _CARDS if count % ways == 0 and count > fewest),
         changes=lambda value: {"num_gpus": value, "sharding": sharding},
         after=lambda value: f"{value}, {sharding}",
         flag=lambda value: f"--num-gpus {value} --sharding {sharding}",
     )
 
 
-def advise_training(question: TrainingQuestion, plan: TrainingPlan, *, keep: frozenset[str] = frozenset()) -> Advice:
+def advise_training(
+    question: TrainingQuestion, plan: TrainingPlan, *, keep: frozenset[str] = frozenset(), solved: Solved | None = None
+) -> Advice:
     """Levers, sets and relief for a fine-tune.
 
     Args:
         plan: the plan of the question as asked.
         keep: inputs that must stay as they are.
+        solved: the solution of a goal, to be shown with them.
     """
     levers = training_levers(plan, keep)
     return Advice(
         levers=effects(question, plan, levers),
         plans=fitting_sets(question, plan, levers) if plan.verdict != "fits" else (),
         relief=_relief(question, plan) if plan.verdict == "does_not_fit" else None,
-        solved=None,
+        solved=solved,
         notes=_notes(plan),
     )
 
@@ -226,7 +236,7 @@ def _relief(question: TrainingQuestion, plan: TrainingPlan) -> Relief:
     cards = server_cards(plan.gpu.vendor or "NVIDIA")
     newer = [card for card in cards if card.capability is None or card.capability >= oldest]
     card = next((one for one in newer if question.fits({"gpu": one})), None)
-    spread = next((change for change in _spreads(plan.recipe) if question.fits(change)), None)
+    spread = next((change for change in spreads(plan.recipe) if question.fits(change)), None)
     return Relief(
         excess=excesses(plan.components, 0, plan.gpu_memory_bytes),
         sum_excess_bytes=plan.shortfall_bytes,
@@ -235,8 +245,9 @@ def _relief(question: TrainingQuestion, plan: TrainingPlan) -> Relief:
     )
 
 
-def _spreads(recipe: Recipe) -> list[Changes]:
-    return [lever.changes(value) for lever in _sharding(recipe) for value in lever.values]
+def spreads(recipe: Recipe, above: int | None = None) -> list[Changes]:
+    """Changes to more cards than `above` (None: than the recipe has), fewest first."""
+    return [lever.changes(value) for lever in _sharding(recipe, above) for value in lever.values]
 
 
 def kept_recipe_inputs(text: str) -> frozenset[str]:

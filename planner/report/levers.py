@@ -9,6 +9,7 @@ from planner.levers.goal import Solved
 from planner.levers.lever import Effect, LeverSet, Setting
 from planner.levers.relief import Relief, flag_of
 from planner.serving.command import command_line
+from planner.serving.plan import ServingPlan
 from planner.units import format_size, gib
 
 
@@ -68,7 +69,7 @@ def _goal_json(solved: Solved) -> dict[str, object]:
         "value": solved.value or None,
         "flag": solved.flag or None,
         "verdict": solved.plan.verdict if solved.plan else None,
-        "command": command_line(solved.plan) if solved.plan else None,
+        "command": command_line(solved.plan) if isinstance(solved.plan, ServingPlan) else None,
     }
 
 
