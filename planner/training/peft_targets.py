@@ -44,6 +44,8 @@ _RENAMED: Final[dict[str, dict[str, str]]] = {
 }  # fmt: skip
 # Routers that are linear layers in transformers 5.24; every other is a module of its own.
 _LINEAR_ROUTERS: Final = frozenset({"phimoe", "llama4_text", "hunyuan_v1_moe", "longcat_flash", "dbrx"})
+# Of these, those whose forward returns more than the scores: PEFT's linear layer, put in their place, fails on it.
+_TUPLE_ROUTERS: Final = frozenset({"phimoe", "llama4_text"})
 _LINEAR_GATES: Final = "shared_expert_gate"
 
 
@@ -133,6 +135,11 @@ def place_of(tensor: Tensor, parameters: Mapping[str, int]) -> Found | None:
         if tensor.name.endswith(f".{parameter}"):
             return Found(ranks=ranks, merges=True)
     return None
+
+
+def fails_when_adapted(tensor: Tensor, model_type: str) -> bool:
+    """PEFT adapts the router, and the model's forward then stops (modeling_phimoe.py PhimoeTopKRouter.forward)."""
+    return tensor.role is Role.ROUTER and model_type in _TUPLE_ROUTERS
 
 
 def module_of(name: str) -> str:

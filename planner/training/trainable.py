@@ -18,7 +18,9 @@ from planner.training.blocks.block import Adapter
 from planner.training.peft_targets import (
     Found,
     all_linear_names,
+    fails_when_adapted,
     is_linear_layer,
+    module_of,
     names_matching,
     parameters_of,
     place_of,
@@ -153,16 +155,17 @@ class _Reader:
             frozen = total - 2 if frozen is None else frozen
             if not 0 <= frozen <= total:
                 raise UsageError(f"--freeze-layers is {frozen}; the model has {total} layers", field="freeze_layers")
-        groups: dict[tuple[int, bool], list[int]] = {}
+        groups: dict[tuple[int, bool, tuple[str, ...]], list[int]] = {}
         stages = recipe.pipeline_parallel_size
         first, last = stage == 0, stage == stages - 1
         run = stage_slices(stage_layer_counts(total, stages))[stage]
         for index, layer in enumerate(spec.layers):
             if not run.start <= index < run.stop:
                 continue
-            groups.setdefault((id(layer), index >= (frozen or 0)), []).append(index)
+            chosen = self.targets.chosen(layer, index) if recipe.adapters else ()
+            groups.setdefault((id(layer), index >= (frozen or 0), chosen), []).append(index)
         layers = []
-        for (_, trains), indices in groups.items():
+        for (_, trains, _), indices in groups.items():
             layer = spec.layers[indices[0]]
             tensors = tuple(
                 self._tensor(tensor, f"{spec.layer_prefix}.{indices[0]}.{tensor.name}", trains)
@@ -248,9 +251,7 @@ class _Reader:
         if kind in (None, "none") or not tensor.linear or tensor.role in (Role.LM_HEAD, Role.ROUTER):
             return False
         if tensor.num_experts and kind in _BNB and not kernels(recipe).get("loops_over_experts"):
-            note = "experts are stacked parameters, which bitsandbytes does not convert: they stay in 16 bit"
-            if note not in self.notes:
-                self.notes.append(note)
+            self._note("experts are stacked parameters, which bitsandbytes does not convert: they stay in 16 bit")
             return False
         if kind == "torchao-nf4" and recipe.framework == "torchtune" and tensor.role is Role.MLP:
             return self.targets.takes_mlp
@@ -262,7 +263,9 @@ class _Reader:
             return
         framework = self.recipe.framework
         version = f" with transformers {self.recipe.transformers_version}" if not self.targets.own_modules else ""
-        note = f"adapters on experts under {framework}{version} are not modelled: none is counted"
+        self._note(f"adapters on experts under {framework}{version} are not modelled: none is counted")
+
+    def _note(self, note: str) -> None:
         if note not in self.notes:
             self.notes.append(note)
 
@@ -299,6 +302,8 @@ class _Reader:
             return None
         if place.merges:
             self._check_merged(tensor)
+        if self.targets.through_peft and fails_when_adapted(tensor, self.spec.model_type):
+            self._note(f"PEFT 0.21 adapts {tensor.name}, and the forward fails on it: leave the router out by name")
         return Adapter(
             rank=(recipe.lora_rank or 8) * place.ranks,
             stack=shape[0] if len(shape) > 2 else 1,
@@ -321,7 +326,7 @@ class _Targets:
         own = kernels(recipe)
         self.own_modules = bool(own.get("own_modules"))
         self.through_peft = not self.own_modules and not own.get("loops_over_experts")
-        self.model_type = spec.model_type
+        self.model_type, self.layer_prefix, self.hidden_size = spec.model_type, spec.layer_prefix, spec.hidden_size
         self.asked = asked
         self.all_linear = asked == ("all-linear",)
         wanted: list[str] = []
@@ -349,6 +354,14 @@ class _Targets:
             named = names_matching(self.pattern, spec)
         left, self.parameters = parameters_of(named, spec.model_type)
         self.names, self.all_linear, self.pattern = tuple(sorted(left)), False, None
+
+    def chosen(self, layer: Layer, index: int) -> tuple[str, ...]:
+        """Names of this layer that an expression matches: it may tell one layer from another."""
+        if self.pattern is None:
+            return ()
+        prefix = f"{self.layer_prefix}.{index}."
+        names = (module_of(tensor.name) for tensor in layer.tensors(self.hidden_size))
+        return tuple(name for name in names if self.pattern.fullmatch(prefix + name))
 
     def place(self, tensor: Tensor, name: str) -> Found | None:
         """The tensor's adapter; None when it has none.

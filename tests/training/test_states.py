@@ -98,6 +98,28 @@ def test_lora_on_experts(model_type: str, targets: str | list[str]) -> None:
     assert found.frozen_bytes == sum(p.numel() * p.element_size() for p in model.parameters() if not p.requires_grad)
 
 
+@pytest.mark.parametrize("model_type", ["llama", "qwen2_moe", "qwen3_moe"])
+def test_an_expression_may_name_one_layer(model_type: str) -> None:
+    """PEFT goes by the whole name, except where experts are renamed: there it goes on with the names' last parts."""
+    targets = r".*\.layers\.1\.self_attn\.(q_proj|v_proj)"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = peft.get_peft_model(reference(model_type, "eager"), peft.LoraConfig(r=4, target_modules=targets))
+    found = planned_states(model_type, method="lora", lora_rank=4, lora_target_modules=(targets,))
+    assert shapes(found) == Counter(tuple(p.shape) for p in model.parameters() if p.requires_grad)
+
+
+def test_a_router_that_breaks_under_an_adapter_is_noted() -> None:
+    model = reference("phimoe", "sdpa")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules="all-linear"))
+        with pytest.raises(AttributeError):
+            model(input_ids=torch.zeros(1, 4, dtype=torch.long))
+    recipe = resolve(Recipe(lora_target_modules=("all-linear",)))
+    assert any("the forward fails" in note for note in inventory(planned("phimoe"), recipe).notes)
+
+
 @pytest.mark.parametrize(("options", "peft_options", "field"), [
     ({"lora_dropout": 0.1}, {"lora_dropout": 0.1}, "lora_dropout"),
     ({"method": "dora"}, {"use_dora": True}, "method"),

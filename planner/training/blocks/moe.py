@@ -28,10 +28,12 @@ def moe(block: Block, kind: Moe, x: Value) -> Value:
     scores = ops.softmax_fp32(tape, logits)
     top = ops.part(tape, scores, rows)
     top = ops.mul(tape, top, ops.keep_result(tape, ops.mean(tape, top, tokens)))
+    if not inner.has_habit("router_in_fp32"):  # these weight the experts' rows in fp32
+        top = ops.cast(tape, top, width)
     if block.kernels.loops_over_experts:
-        out = _looped(block, inner, kind, x, ops.cast(tape, top, width), rows)
+        out = _looped(block, inner, kind, x, top, rows)
     else:
-        out = _grouped(block, inner, kind, x, ops.cast(tape, top, width), rows)
+        out = _grouped(block, inner, kind, x, top, rows)
     if kind.shared is not None:
         shared = mlp(inner, kind.shared, x)
         if kind.shared_gate:
@@ -60,7 +62,7 @@ def _grouped(block: Block, inner: Block, kind: Moe, x: Value, top: Value, rows: 
     hidden = _experts(block, inner, kind, chosen)
     weighted = ops.mul(tape, hidden, top)
     weighted = row_ops.gather_rows(tape, weighted, weighted.numel, order)
-    out = ops.mean(tape, weighted, x.numel)
+    out = ops.cast(tape, ops.mean(tape, weighted, x.numel), x.width)
     del chosen, hidden, weighted
     return out
 
