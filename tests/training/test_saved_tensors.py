@@ -39,12 +39,19 @@ _PEAK = {("phi3", "sdpa", True, "lora"): 0.047, ("phi", "sdpa", True, "lora"): 0
 
 
 def measured(
-    model_type: str, attention: str, checkpointing: bool, method: str, changes: dict[str, object] | None = None
+    model_type: str,
+    attention: str,
+    checkpointing: bool,
+    method: str,
+    changes: dict[str, object] | None = None,
+    *,
+    dtype: str = "bfloat16",
+    autocast: bool = False,
 ) -> tuple[int, int]:
     """(alive when the loss is known, peak of forward and backward) of the real model, in bytes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = reference(model_type, attention, changes=changes)
+        model = reference(model_type, attention, getattr(torch, dtype), changes)
         if method == "lora":
             config = peft.LoraConfig(r=RANK, target_modules="all-linear", lora_dropout=0.0)
             model = peft.get_peft_model(model, config)
@@ -57,19 +64,27 @@ def measured(
         memory = LiveMemory([*model.parameters(), *model.buffers(), ids])
         with memory:
             start = memory.mark()
-            out = model(input_ids=ids, labels=ids, use_cache=False)
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                out = model(input_ids=ids, labels=ids, use_cache=False)
             kept = memory.live - start
             out.loss.backward()
             return kept, memory.peak - start
 
 
 def plan(
-    model_type: str, attention: str, checkpointing: bool, method: str, changes: dict[str, object] | None = None
+    model_type: str,
+    attention: str,
+    checkpointing: bool,
+    method: str,
+    changes: dict[str, object] | None = None,
+    *,
+    dtype: str = "bfloat16",
+    autocast: bool = False,
 ) -> tuple[int, int]:
     """The same two numbers from the tape."""
     recipe = resolve(
         Recipe(
-            method=method, framework="trl", dtype="bfloat16", autocast="none", lora_rank=RANK,
+            method=method, framework="trl", dtype=dtype, autocast="bf16" if autocast else "none", lora_rank=RANK,
             lora_target_modules=("all-linear",), adapter_dtype="float32", per_device_train_batch_size=BATCH,
             max_seq_length=SEQ, gradient_checkpointing=checkpointing, attn_implementation=attention, padding=False,
             loss="hf", keep_outputs=True,
@@ -131,6 +146,16 @@ def test_experts(model_type: str, checkpointing: bool, method: str) -> None:
     kept, peak = plan(model_type, "sdpa", checkpointing, method)
     assert kept == pytest.approx(real_kept, rel=0.02)
     assert peak == pytest.approx(real_peak, rel=0.047)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("model_type", ["qwen3_moe", "mixtral"])
+def test_experts_under_autocast(model_type: str, dtype: str) -> None:
+    """The grouped product and the sum of matrices and adapters stay in the weights' type."""
+    real_kept, real_peak = measured(model_type, "sdpa", False, "lora", dtype=dtype, autocast=True)
+    kept, peak = plan(model_type, "sdpa", False, "lora", dtype=dtype, autocast=True)
+    assert kept == pytest.approx(real_kept, rel=0.01)
+    assert peak == pytest.approx(real_peak, rel=0.01)
 
 
 def test_llama_layer_to_the_byte() -> None:

@@ -292,14 +292,20 @@ def _adapter_matrices(block: Block, name: str, weight: Weight, adapter: Adapter)
 def stacked_linear(
     block: Block, name: str, x: Value, rows: int, out_features: int, merged: Value | None = None
 ) -> Value:
-    """A grouped product: every row goes through the matrix of its own expert, or through `merged` in its place."""
+    """A grouped product: every row goes through the matrix of its own expert, or through `merged` in its place.
+
+    Autocast does not know the grouped product, which converts the rows to the weights' type (transformers 5.24
+    integrations/moe.py _grouped_mm); it knows the linear layers of experts that run one after the other.
+    """
     if merged is not None:
-        return ops.matmul(block.tape, x, merged, rows * out_features)
+        return ops.product(block.tape, ops.cast(block.tape, x, merged.width), merged, rows * out_features)
     weight = block.weights.get(name) or block.spec_of(f"{name}.weight")
     tape = block.tape
     if weight.storage == "plain":
         key = name if name in block.weights else f"{name}.weight"
-        return ops.matmul(tape, x, block.weight(key), rows * out_features)
+        if block.kernels.loops_over_experts:
+            return ops.matmul(tape, x, block.weight(key), rows * out_features)
+        return ops.product(tape, ops.cast(tape, x, weight.width), block.weight(key), rows * out_features)
     before = x.width
     x = ops.cast(tape, x, weight.width)
     out = tape.new(rows * out_features, weight.width)
