@@ -52,6 +52,10 @@ class WeightFormat(ABC):
     def bytes(self, shape: tuple[int, ...], input_dim: int = -1) -> int:
         """Bytes of a matrix or stack of this local shape, scales and padding included."""
 
+    def pieces(self, shape: tuple[int, ...], input_dim: int = -1) -> tuple[int, ...]:
+        """The same bytes, a tensor at a time: values, scales, zero points and the rest are allocated one by one."""
+        return (self.bytes(shape, input_dim),)
+
     def bits_per_weight(self, shape: tuple[int, ...], input_dim: int = -1) -> float:
         """Bits of one element, everything included."""
         return self.bytes(shape, input_dim) * 8 / max(1, prod(shape))
@@ -119,13 +123,16 @@ class Grouped(WeightFormat):
 
     def bytes(self, shape: tuple[int, ...], input_dim: int = -1) -> int:
         """Packed values, scales, zero points and act-order indices."""
+        return sum(self.pieces(shape, input_dim))
+
+    def pieces(self, shape: tuple[int, ...], input_dim: int = -1) -> tuple[int, ...]:
+        """Packed values, scales, act-order indices, zero points (the last two may be 0)."""
         matrices, out, inner = sides(shape, input_dim)
         groups = -(-inner // self.group_size) if self.group_size else 1
         row = -(-inner // self.word_values) if self.word_values else -(-inner * self.bits // 32)
-        size = row * 4 * out + groups * out * self.scale_bytes + inner * self.index_bytes
-        if self.zero_bits:
-            size += groups * -(-out * self.zero_bits // 32) * 4
-        return matrices * size
+        zeros = groups * -(-out * self.zero_bits // 32) * 4
+        sizes = (row * 4 * out, groups * out * self.scale_bytes, inner * self.index_bytes, zeros)
+        return tuple(matrices * size for size in sizes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,11 +183,17 @@ class FlatBlocks(WeightFormat):
 
     def bytes(self, shape: tuple[int, ...], input_dim: int = -1) -> int:
         """Packed values, scales, nested scales and code books of every matrix in the stack."""
+        return sum(self.pieces(shape, input_dim))
+
+    def pieces(self, shape: tuple[int, ...], input_dim: int = -1) -> tuple[int, ...]:
+        """Packed values, scales, nested scales, code books (of the last two, the first may be 0)."""
         matrices, out, inner = sides(shape, input_dim)
         elements = out * inner
         blocks = -(-elements // self.block)
-        scales = blocks + -(-blocks // self.nested_block) * 4 if self.nested_block else blocks * 4
-        return matrices * (-(-elements * self.bits // 8) + scales + self.tensor_bytes)
+        nested = -(-blocks // self.nested_block) * 4 if self.nested_block else 0
+        scales = blocks if self.nested_block else blocks * 4
+        sizes = (-(-elements * self.bits // 8), scales, nested, self.tensor_bytes)
+        return tuple(matrices * size for size in sizes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,7 +65,9 @@ class Head:
 def run_head(block: Block, head: Head, hidden: Value) -> tuple[Value, list[Value]]:
     """The loss, and what the program keeps alive through backward."""
     if head.norm is not None:
-        hidden = norm(block, head.norm, hidden)
+        normed = norm(block, head.norm, hidden)
+        hidden.release()  # the model's forward gives the normed states the name that these had
+        hidden = normed
     if head.kept_tokens:
         hidden = ops.part(block.tape, hidden, hidden.numel // block.tokens * head.kept_tokens)
     if head.loss in ("liger", "cce"):

@@ -42,9 +42,29 @@ _RENAMED: Final[dict[str, dict[str, str]]] = {
         _QWEN,
     ),
 }  # fmt: skip
+# Experts that were stacked parameters in transformers 4 already.
+_STACKED_IN_4: Final = frozenset(
+    {
+        "gpt_oss",
+        "llama4_text",
+        "dbrx",
+        "granitemoe",
+        "granitemoehybrid",
+        "granitemoeshared",
+        "jetmoe",
+        "qwen3_vl_moe_text",
+    }
+)
 # Routers that are linear layers in transformers 5.24; every other is a module of its own.
 _LINEAR_ROUTERS: Final = frozenset({"phimoe", "llama4_text", "hunyuan_v1_moe", "longcat_flash", "dbrx"})
-# Of these, those whose forward returns more than the scores: PEFT's linear layer, put in their place, fails on it.
+# transformers 4.57.6: more routers were.
+_LINEAR_ROUTERS_BEFORE_5: Final = frozenset(
+    {
+        "ernie4_5_moe", "flex_olmo", "granitemoe", "granitemoehybrid", "granitemoeshared", "jamba", "jetmoe", "minimax",
+        "mixtral", "olmoe", "qwen2_moe", "qwen3_moe", "qwen3_next", "qwen3_omni_moe_text",
+    }
+)  # fmt: skip
+# Of the former, those whose forward returns more than the scores: PEFT's linear layer, put in their place, fails on it.
 _TUPLE_ROUTERS: Final = frozenset({"phimoe", "llama4_text"})
 _LINEAR_GATES: Final = "shared_expert_gate"
 
@@ -56,10 +76,13 @@ class Found:
     Args:
         ranks: how many times the asked rank it has.
         merges: the forward runs with the sum of matrix and adapter (`ParamWrapper`).
+        parts, of: so many of the `of` equal parts of the matrix's rows (gate, up) have an adapter each.
     """
 
     ranks: int = 1
     merges: bool = False
+    parts: int = 1
+    of: int = 1
 
 
 def renamed(model_type: str) -> Mapping[str, str]:
@@ -67,13 +90,19 @@ def renamed(model_type: str) -> Mapping[str, str]:
     return _RENAMED.get(model_type, {})
 
 
-def is_linear_layer(tensor: Tensor, model_type: str) -> bool:
-    """The tensor is the weight of an `nn.Linear` (or GPT-2's Conv1D), not of the output matrix."""
+def is_linear_layer(tensor: Tensor, model_type: str, *, before_5: bool = False) -> bool:
+    """The tensor is the weight of an `nn.Linear` (or GPT-2's Conv1D), not of the output matrix.
+
+    Args:
+        before_5: as transformers 4 builds the model, where more routers are linear layers.
+    """
     if not tensor.linear or tensor.num_experts or len(tensor.shape) != 2 or tensor.role is Role.LM_HEAD:
         return False
     if tensor.role is not Role.ROUTER:
         return True
-    return model_type in _LINEAR_ROUTERS or tensor.name.endswith(f"{_LINEAR_GATES}.weight")
+    if tensor.name.endswith(f"{_LINEAR_GATES}.weight") or model_type in _LINEAR_ROUTERS:
+        return True
+    return before_5 and model_type in _LINEAR_ROUTERS_BEFORE_5
 
 
 def parameters_of(names: frozenset[str], model_type: str) -> tuple[frozenset[str], dict[str, int]]:
@@ -135,6 +164,21 @@ def place_of(tensor: Tensor, parameters: Mapping[str, int]) -> Found | None:
         if tensor.name.endswith(f".{parameter}"):
             return Found(ranks=ranks, merges=True)
     return None
+
+
+def linear_names_in_4(name: str, model_type: str) -> tuple[str, ...]:
+    """The linear layers that one expert of a stacked tensor consists of as transformers 4 builds it; () if none.
+
+    Args:
+        name: the tensor's name, of which the last part is transformers 5's.
+
+    Source: transformers 4.57.6 modeling_mixtral.py MixtralBlockSparseTop2MLP, modeling_qwen2_moe.py Qwen2MoeMLP.
+    """
+    if model_type in _STACKED_IN_4:
+        return ()
+    mapping = _MIXTRAL if model_type == "phimoe" else renamed(model_type) or _QWEN
+    container, _, parameter = name.rpartition(".")
+    return tuple(f"{container}.0.{old}" for old, new in mapping.items() if new == parameter)
 
 
 def fails_when_adapted(tensor: Tensor, model_type: str) -> bool:

@@ -20,12 +20,16 @@ def gather_rows(tape: Tape, x: Value, numel: int, index: Value) -> Value:
 
 
 def add_rows(tape: Tape, total: Value, rows: Value, index: Value) -> Value:
-    """`total.index_add_(0, index, rows)`: in place; keeps the index; the rows' gradient is gathered."""
+    """`total.index_add_(0, index, rows)`: in place; keeps the index and the rows; the rows' gradient is gathered.
+
+    Source: torch 2.13 tools/autograd/derivatives.yaml index_add: `grad.index_select(dim, index).expand_as(source)`.
+    """
     out = Value(total.numel, total.width, total.storage)
-    saved, small = detached(index), shape(rows)
+    saved = [detached(index), detached(rows)]
+    small = shape(rows)
 
     def backward(grad: Value) -> Sequence[Value | None]:
-        assert saved.numel
+        assert saved
         return grad_alias(grad), tape.like(small)
 
     return tape.record(out, (total, rows), backward)

@@ -122,8 +122,9 @@ def states(found: Inventory, recipe: Recipe) -> States:
     sizes: list[int] = []
     trained: list[TrainedTensor] = []
     for tensor, count in found.all():
-        size = tensor.format.bytes(tensor.shape, tensor.tensor.input_dim)
-        sizes += [size] * count
+        pieces = tensor.format.pieces(tensor.shape, tensor.tensor.input_dim)
+        size = sum(pieces)
+        sizes += pieces * count
         if not tensor.trainable:
             frozen += size * count
             frozen_numel += tensor.numel * count
@@ -200,8 +201,8 @@ def adapter_tensors(tensor: TrainTensor) -> tuple[tuple[str, tuple[int, ...], in
     module = tensor.tensor.name.removesuffix(".weight")
     found: list[tuple[str, tuple[int, ...], int]] = [
         (f"{module}.lora_A.weight", (rank, in_features), adapter.width),
-        (f"{module}.lora_B.weight", (out_features, rank), adapter.width),
-    ]
+        (f"{module}.lora_B.weight", (out_features // adapter.of, rank), adapter.width),
+    ] * adapter.parts
     if adapter.dora:
         found.append((f"{module}.lora_magnitude_vector", (out_features,), adapter.width))
     return tuple(found)

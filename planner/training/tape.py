@@ -53,6 +53,11 @@ class Value:
             if not storage.owners:
                 storage.tape.live -= storage.size
 
+    def release(self) -> None:
+        """Let go of the storage before the last Python variable does: what called with it has no use for it."""
+        self.__del__()
+        self.storage = None
+
     @property
     def needs_grad(self) -> bool:
         """Backward computes a gradient for it."""

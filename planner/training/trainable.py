@@ -20,6 +20,7 @@ from planner.training.peft_targets import (
     all_linear_names,
     fails_when_adapted,
     is_linear_layer,
+    linear_names_in_4,
     module_of,
     names_matching,
     parameters_of,
@@ -259,11 +260,9 @@ class _Reader:
 
     def _note_experts_without_adapters(self, tensor: Tensor) -> None:
         """Experts that a framework may adapt in a way that is not modelled."""
-        if not tensor.num_experts or not self.targets.takes_mlp or self.targets.through_peft:
+        if not tensor.num_experts or not self.targets.takes_mlp or not self.targets.own_modules:
             return
-        framework = self.recipe.framework
-        version = f" with transformers {self.recipe.transformers_version}" if not self.targets.own_modules else ""
-        self._note(f"adapters on experts under {framework}{version} are not modelled: none is counted")
+        self._note(f"adapters on experts under {self.recipe.framework} are not modelled: none is counted")
 
     def _note(self, note: str) -> None:
         if note not in self.notes:
@@ -308,6 +307,8 @@ class _Reader:
             rank=(recipe.lora_rank or 8) * place.ranks,
             stack=shape[0] if len(shape) > 2 else 1,
             merges=place.merges,
+            parts=place.parts,
+            of=place.of,
             width=DTYPES[recipe.adapter_dtype or "float32"],
             dropout=recipe.lora_dropout or 0.0,
             dora=recipe.method in ("dora", "qdora"),
@@ -360,7 +361,10 @@ class _Targets:
         if self.pattern is None:
             return ()
         prefix = f"{self.layer_prefix}.{index}."
-        names = (module_of(tensor.name) for tensor in layer.tensors(self.hidden_size))
+        names: list[str] = []
+        for tensor in layer.tensors(self.hidden_size):
+            module = module_of(tensor.name)
+            names += linear_names_in_4(module, self.model_type) if tensor.num_experts else (module,)
         return tuple(name for name in names if self.pattern.fullmatch(prefix + name))
 
     def place(self, tensor: Tensor, name: str) -> Found | None:
@@ -369,25 +373,34 @@ class _Targets:
         Raises:
             UsageError: a name leads to a router that is no linear layer, which PEFT refuses.
         """
-        if not self.through_peft:
+        if self.own_modules:
             return Found() if self.match(tensor, name) else None
+        if not self.through_peft and tensor.num_experts:
+            names = linear_names_in_4(name, self.model_type)
+            matching = sum(self.all_linear or self._named(each) for each in names)
+            return Found(parts=matching, of=len(names)) if matching else None
         wrapped = place_of(tensor, self.parameters)
         if wrapped is not None:
             return wrapped
         if tensor.num_experts or not self.match(tensor, name):
             return None
-        if not is_linear_layer(tensor, self.model_type) and tensor.role is Role.ROUTER:
+        if tensor.role is Role.ROUTER and not self._is_linear_layer(tensor):
             raise UsageError(
-                f"--lora-target-modules {','.join(self.asked)}: {name} is no linear layer in transformers 5, and PEFT"
-                " refuses it",
+                f"--lora-target-modules {','.join(self.asked)}: {name} is no linear layer in transformers"
+                f" {5 if self.through_peft else 4}, and PEFT refuses it",
                 field="lora_target_modules",
             )
         return Found()
 
     def match(self, tensor: Tensor, name: str) -> bool:
-        module = name.removesuffix(".weight")
         if self.all_linear:
-            return is_linear_layer(tensor, self.model_type)
+            return self._is_linear_layer(tensor)
+        return self._named(name.removesuffix(".weight"))
+
+    def _is_linear_layer(self, tensor: Tensor) -> bool:
+        return is_linear_layer(tensor, self.model_type, before_5=not self.through_peft)
+
+    def _named(self, module: str) -> bool:
         if self.pattern is not None:
             return self.pattern.fullmatch(module) is not None
         for wanted in self.names:

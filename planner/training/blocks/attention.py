@@ -132,7 +132,7 @@ def _fused(block: Block, kind: Attention, query: Value, key: Value, value: Value
     if kernels.dropout.attention and not tape.cuda:
         return _math(block, kind, query, ops.expand(tape, key, groups), ops.expand(tape, value, groups))
     masked = kernels.masked and kernels.attention == "sdpa"
-    if (kernels.expand_keys or masked) and groups > 1:
+    if groups > 1 and (masked or _repeats_keys(block)):
         key, value, groups = ops.expand(tape, key, groups), ops.expand(tape, value, groups), 1
     mask = tape.new(block.batch * block.seq * block.seq, query.width) if masked else None
     out = ops.attention_kernel(
@@ -140,6 +140,15 @@ def _fused(block: Block, kind: Attention, query: Value, key: Value, value: Value
     )
     # The kernel's result is laid out as its queries are; head by head, it is copied for the output projection.
     return ops.copy(tape, out) if joins_heads(block, kind) and block.kernels.rope != "fused" else out
+
+
+def _repeats_keys(block: Block) -> bool:
+    """The program repeats keys and values to all heads for a kernel that would take them as they are."""
+    kernels = block.kernels
+    own_class = kernels.attention_classes or (kernels.old_attention_classes and block.has_habit("old_attention_classes"))
+    if kernels.attention == "sdpa":
+        return kernels.expand_keys or kernels.expand_keys_in_sdpa or own_class
+    return kernels.expand_keys or (own_class and block.has_habit("repeats_keys_for_flash"))
 
 
 def _math(block: Block, kind: Attention, query: Value, key: Value, value: Value) -> Value:

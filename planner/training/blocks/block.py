@@ -23,6 +23,7 @@ class Adapter:
         dora: has a magnitude, and the norm of the merged weight is computed in every forward.
         casts_input: the input is converted to the adapter's type first (PEFT does).
         stack: experts that A and B hold one beside the other.
+        parts, of: so many of the `of` equal parts of the matrix's rows have an adapter each.
         merges: the forward runs with W + BA, made anew in every forward (PEFT's ParamWrapper).
     """
 
@@ -32,6 +33,8 @@ class Adapter:
     dora: bool = False
     casts_input: bool = True
     stack: int = 1
+    parts: int = 1
+    of: int = 1
     merges: bool = False
 
 
@@ -72,9 +75,11 @@ class Kernels:
         rope: "hf", "fused" (in place) or "fp32" (torchtune: converts to fp32).
         masked: SDPA is given a mask (padding): keys and values are repeated to all heads, and each layer converts the
             mask to the type of the queries and keeps it.
-        expand_keys: keys and values are repeated to all heads before the kernel.
+        expand_keys: keys and values are repeated to all heads before the kernel; `_in_sdpa`: before SDPA's.
+        attention_classes: every model has classes of its own for SDPA and flash attention; `old_`: some models have.
         joined_projections: queries, keys and values are views of one matrix product, whatever the checkpoint has.
         caches: keys and values go through a cache object, which copies them.
+        fused_adapters: a quantised matrix and its adapter run as one function.
         loops_over_experts: experts run one after the other, not in one grouped product.
         own_modules: the framework writes its own blocks, so that the habits of transformers' code do not apply.
         dropout: what the model drops out.
@@ -86,11 +91,15 @@ class Kernels:
     mlp: str = "hf"
     rope: str = "hf"
     expand_keys: bool = False
+    expand_keys_in_sdpa: bool = False
+    attention_classes: bool = False
+    old_attention_classes: bool = False
     masked: bool = False
     dropout: Dropout = NO_DROPOUT
     reentrant: bool = False
     joined_projections: bool = False
     caches: bool = False
+    fused_adapters: bool = False
     loops_over_experts: bool = False
     fused_activation: bool = False
     own_modules: bool = False
@@ -151,6 +160,10 @@ class Block:
             )
         return found
 
+    def spec_of_parameter(self, name: str) -> Weight:
+        """The weight of that name, which is a parameter of its own or the weight of a module."""
+        return self.weights.get(name) or self.spec_of(f"{name}.weight")
+
     def weight(self, name: str) -> Value:
         """The tape's value of a weight of the layer."""
         weight = self.spec_of(name)
@@ -178,6 +191,8 @@ def linear(block: Block, name: str, x: Value) -> Value:
     out = _base_linear(block, name, weight, x)
     if weight.adapter is None:
         return out
+    if block.kernels.fused_adapters and weight.storage != "plain" and not weight.adapter.dora:
+        return _with_fused_adapter(block, weight, weight.adapter, x, out)
     return _with_adapter(block, name, weight, weight.adapter, x, out)
 
 
@@ -226,6 +241,33 @@ def _with_adapter(block: Block, name: str, weight: Weight, adapter: Adapter, x: 
     return ops.cast(tape, result, before)
 
 
+def _with_fused_adapter(block: Block, weight: Weight, adapter: Adapter, x: Value, result: Value) -> Value:
+    """One autograd function for base and adapter: keeps x, and what is left of it after dropout, without a mask.
+
+    The product of A and B is added in place; the adapter's 16-bit copies are gone when the function returns, which
+    autocast would keep. The three of a feed-forward are planned one by one, and the real function keeps one less.
+    Source: fms_acceleration_foak fused_ops/unsloth_lora/gptq/fast_lora.py LoRA_QKV, LoRA_W (also bnb/fast_lora.py).
+    """
+    tape, rows, before = block.tape, x.numel // weight.in_features, result.width
+    kept = [detached(x)]
+    if adapter.dropout:
+        kept.append(tape.like(x))
+    copies = [tape.new(adapter.rank * side, before) for side in (weight.in_features, weight.out_features)]
+    low = tape.new(rows * adapter.rank, before)
+    delta = tape.new(rows * weight.out_features, before)
+    del copies, low, delta
+    sizes = [(adapter.rank * side, adapter.width) for side in (weight.in_features, weight.out_features)]
+    down, up = (parameter(numel, width, trainable=True) for numel, width in sizes)
+    out = Value(result.numel, result.width, result.storage)
+    through = ops.shape(x)
+
+    def backward(grad: Value) -> list[Value | None]:
+        assert kept
+        return [ops.grad_alias(grad), tape.like(through), *(tape.new(numel, width) for numel, width in sizes)]
+
+    return tape.record(out, (result, x, down, up), backward)
+
+
 def _scaled_by_magnitude(
     block: Block, name: str, weight: Weight, adapter: Adapter, result: Value, delta: Value
 ) -> Value:
@@ -266,7 +308,7 @@ def merged_experts(block: Block, name: str) -> Value | None:
     Source: peft 0.21.2 tuners/lora/layer.py ParamWrapper._activate_lora, get_delta_factors, _LoraFactorsProxy
     (`torch.baddbmm(W, lhs, rhs)`); torch 2.13 nn/utils/parametrize.py ParametrizationList.__init__.
     """
-    weight = block.weights.get(name) or block.spec_of(f"{name}.weight")
+    weight = block.spec_of_parameter(name)
     adapter = weight.adapter
     if adapter is None or not adapter.merges:
         return None
@@ -295,16 +337,14 @@ def stacked_linear(
     """A grouped product: every row goes through the matrix of its own expert, or through `merged` in its place.
 
     Autocast does not know the grouped product, which converts the rows to the weights' type (transformers 5.24
-    integrations/moe.py _grouped_mm); it knows the linear layers of experts that run one after the other.
+    integrations/moe.py _grouped_mm).
     """
     if merged is not None:
         return ops.product(block.tape, ops.cast(block.tape, x, merged.width), merged, rows * out_features)
-    weight = block.weights.get(name) or block.spec_of(f"{name}.weight")
+    weight = block.spec_of_parameter(name)
     tape = block.tape
     if weight.storage == "plain":
         key = name if name in block.weights else f"{name}.weight"
-        if block.kernels.loops_over_experts:
-            return ops.matmul(tape, x, block.weight(key), rows * out_features)
         return ops.product(tape, ops.cast(tape, x, weight.width), block.weight(key), rows * out_features)
     before = x.width
     x = ops.cast(tape, x, weight.width)

@@ -7,16 +7,17 @@ modeling_mixtral.py MixtralSparseMoeBlock, a loop over experts whose backward ho
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from planner.model.kinds.feed_forward import Moe
 from planner.training import ops, row_ops
-from planner.training.blocks.block import Block, effective_weight, merged_experts, stacked_linear
+from planner.training.blocks.block import Block, Weight, effective_weight, merged_experts, stacked_linear
 from planner.training.blocks.block import linear as linear_layer
 from planner.training.blocks.feed_forward import activation, mlp
 from planner.training.tape import Value
 
 INDEX = 8  # bytes of an index
 FP32 = 4
-_MOST_TURNS = 16  # more experts than this are taken several at a time: their tensors are small
 
 
 def moe(block: Block, kind: Moe, x: Value) -> Value:
@@ -70,17 +71,40 @@ def _grouped(block: Block, inner: Block, kind: Moe, x: Value, top: Value, rows: 
 def _looped(block: Block, inner: Block, kind: Moe, x: Value, top: Value, rows: int) -> Value:
     """One expert after the other, each adding to the result in place (transformers before 5)."""
     tape, width = block.tape, kind.expert_input_size or block.hidden_size
-    turns = min(kind.num_experts, _MOST_TURNS)
-    share = -(-rows // turns)
-    out = tape.like(x)
-    for _ in range(turns):
-        index = tape.new(share, INDEX)
+    share = -(-rows // kind.num_experts)
+    out = tape.new(x.numel, top.width)
+    for _ in range(kind.num_experts):
+        index = tape.new(share, 2 * INDEX)  # `torch.where`: the token, and which of its choices
         chosen = row_ops.gather_rows(tape, x, share * width, index)
-        weighted = ops.mul(tape, _experts(block, inner, kind, chosen), row_ops.gather_rows(tape, top, share, index))
-        del chosen
+        done = _one_expert(_expert_block(inner, kind), kind, chosen)
+        weighted = ops.mul(tape, done, row_ops.gather_rows(tape, top, share, index))
+        del chosen, done
         out = row_ops.add_rows(tape, out, weighted, index)
         del weighted, index
-    return out
+    return ops.cast(tape, out, x.width)
+
+
+def _one_expert(expert: Block, kind: Moe, x: Value) -> Value:
+    if not kind.gated:
+        return linear_layer(expert, "down", activation(expert, kind.activation, linear_layer(expert, "up", x)))
+    gate = activation(expert, kind.activation, linear_layer(expert, "gate", x))
+    return linear_layer(expert, "down", ops.mul(expert.tape, gate, linear_layer(expert, "up", x)))
+
+
+def _expert_block(inner: Block, kind: Moe) -> Block:
+    """The block of one expert, whose matrices are linear layers of their own."""
+    weights: dict[str, Weight] = {}
+    first = "gate_up_proj" if kind.gated else "up_proj"
+    for parameter, layers in ((first, ("gate", "up") if kind.gated else ("up",)), ("down_proj", ("down",))):
+        stacked = inner.spec_of_parameter(f"{kind.names.experts}.{parameter}")
+        for at, layer in enumerate(layers):
+            adapter = stacked.adapter
+            weights[f"{layer}.weight"] = replace(
+                stacked,
+                out_features=stacked.out_features // kind.num_experts // len(layers),
+                adapter=replace(adapter, stack=1) if adapter and at < adapter.parts else None,
+            )
+    return replace(inner, weights=weights, _parameters={})
 
 
 def _experts(block: Block, inner: Block, kind: Moe, chosen: Value) -> Value:
