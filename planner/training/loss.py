@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 from planner.model.tensor import Norm
 from planner.training import ops
-from planner.training.blocks.block import Block, Weight, linear
+from planner.training.blocks.block import Block, Weight
+from planner.training.blocks.linear import linear
 from planner.training.blocks.norms import norm
 from planner.training.tape import Tape, Value, detached
 

@@ -202,9 +202,16 @@ def _phases(
     if recipe.master_weights == "fp32" and recipe.framework == "megatron":
         waiting = held.gradients  # one contiguous buffer from the start
     during = static + waiting + held.buckets + held.gathered
+    in_forward, in_loss, in_backward = held.gathered_layers
+    layers = {"loss forward": 0, "loss backward": in_loss, "backward of the layers": in_backward}
     found = [PhasePeak(name="loading", allocated_bytes=held.loading)]
     for phase in step.phases:
-        size = during + phase.activation_bytes + extra.activation_bytes(recipe, phase.name)
+        size = (
+            during
+            + layers.get(phase.name, in_forward)
+            + phase.activation_bytes
+            + extra.activation_bytes(recipe, phase.name)
+        )
         if phase.name == "backward of the layers":
             size += held.unit_gradients
         found.append(PhasePeak(name=phase.name, allocated_bytes=size))

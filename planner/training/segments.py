@@ -17,6 +17,7 @@ from planner.training.habits import has_habit
 from planner.training.loss import Head, run_head
 from planner.training.profiles import Profile, checkpointed, profile, without_graph
 from planner.training.recipe import AUTOCASTS, Recipe, kernels
+from planner.training.sharding import FSDP
 from planner.training.tape import Tape, Value
 from planner.training.trainable import Inventory, LayerGroup, TrainTensor
 
@@ -73,13 +74,26 @@ class Segments:
 
     def block(self, tape: Tape, tensors: tuple[TrainTensor, ...]) -> Block:
         """What a layer with these tensors runs with."""
-        weights = {t.tensor.name: _weight(t) for t in tensors}
+        weights = {t.tensor.name: self._weight(t) for t in tensors}
         return Block(
             tape=tape, batch=self.batch, seq=self.seq, hidden_size=self.spec.hidden_size, weights=weights,
             kernels=self.kernels, mask_width=self.width if self.kernels.attention == "eager" else 0,
             position_width=self.width, model_type=self.spec.model_type,
             sequence_ways=self.recipe.tensor_parallel_size if self.recipe.sequence_parallel else 1,
         )  # fmt: skip
+
+    def _weight(self, found: TrainTensor) -> Weight:
+        """A weight as the kernels see it: FSDP gathers in the type of its mixed precision, so that nothing is cast.
+
+        Source: accelerate 1.x utils/dataclasses.py set_mixed_precision: MixedPrecision(param_dtype=...).
+        """
+        weight, narrow = _weight(found), self.autocast
+        if not narrow or self.recipe.sharding not in FSDP or weight.storage != "plain":
+            return weight
+        adapter = weight.adapter
+        if adapter is not None:
+            adapter = replace(adapter, width=min(adapter.width, narrow))
+        return replace(weight, width=min(weight.width, narrow), adapter=adapter)
 
     @property
     def stream_numel(self) -> int:
@@ -141,7 +155,7 @@ class Segments:
     @property
     def keep_gradients(self) -> bool:
         """Parameters keep the gradients that this micro-batch makes."""
-        shared = self.recipe.sharding in ("zero2", "zero3", "fsdp", "fsdp2", "hsdp")
+        shared = self.recipe.sharding in ("zero2", "zero3")
         return not (self.recipe.optimizer_in_backward or gradients_wait(self.recipe) or shared)
 
     def head_profile(self, below: bool) -> Profile:
@@ -151,7 +165,7 @@ class Segments:
         if output is None:
             tied = (*self.found.embeddings, *self.found.head)
             output = next(t for t in tied if t.tensor.role is Role.EMBEDDING)
-        weight = replace(_weight(output), adapter=None)
+        weight = replace(self._weight(output), adapter=None)
         if self.recipe.objective == "reward":
             weight = replace(weight, out_features=1)  # a score head: one row in place of the vocabulary
         recipe, own = self.recipe, self.own

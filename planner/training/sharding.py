@@ -6,8 +6,10 @@ ddp            w + g + o, and the reducer's buckets (a second g unless gradients
 zero1          w + g + o/N
 zero2          w + g/N + o/N, and a reduce bucket
 zero3          (w + g + o)/N, two gathered units and buckets (DeepSpeed may keep up to stage3_max_live_parameters)
-fsdp, fsdp2    (w + g + o)/N, two gathered units (one in use, one prefetched), the gradient of one or two units, and the
-               root unit (embedding, head) from its forward to its backward; hsdp: N is the shard group
+fsdp, fsdp2    (w + g + o)/N, one gathered unit (and one that is fetched ahead), its gradients until it is through, and
+               the root unit (embedding, head) from its forward to its backward; hsdp: N is the shard group
+
+What is not a parameter is not divided: a quantised matrix's scales are whole on every rank.
 
 Sources: ZeRO (arXiv 1910.02054) sections 3 and 5; deepspeed runtime/zero/config.py and HF's "auto" values (reduce
 bucket h^2, prefetch 0.9 h^2); torch FSDP; accelerate utils/fsdp_utils.py (fp32 parameters under mixed precision).
@@ -21,7 +23,11 @@ from planner.training.recipe import AUTOCASTS, Recipe, kernels
 from planner.training.states import States
 from planner.training.trainable import Inventory, TrainTensor
 
-_FULLY = frozenset({"zero3", "fsdp", "fsdp2", "hsdp"})
+FSDP = frozenset({"fsdp", "fsdp2", "hsdp"})
+_FULLY = FSDP | {"zero3"}
+# Which pieces of a quantised matrix are parameters: packed values; of a GPTQ matrix the zero points too
+# (fms_acceleration_peft autogptq_utils.py PATCH_FOR_FSDP_TRITON_V2).
+_PARAMETERS = {"fused": (0, 3)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +38,8 @@ class Sharded:
         weights, gradients, optimizer: what stays. `gradients` is what is alive at the optimizer's step.
         buckets: alive from the first backward on.
         gathered: alive during forward and backward.
-        unit_gradients: alive during backward.
+        gathered_layers: besides these, in forward, at the start of the loss's backward, in the backward of the layers.
+        unit_gradients: alive during backward (of FSDP's units, the step has them).
         step_temporary: of the optimizer's step.
         host: bytes in host memory for this rank.
         shards_gradients: gradients leave the rank as they are made.
@@ -44,6 +51,7 @@ class Sharded:
     optimizer: int
     buckets: int
     gathered: int
+    gathered_layers: tuple[int, int, int]
     unit_gradients: int
     step_temporary: int
     host: int
@@ -63,7 +71,7 @@ def data_ranks(recipe: Recipe) -> int:
 def shard(states: States, found: Inventory, recipe: Recipe, *, hidden_size: int) -> Sharded:
     """The share of one rank under the (resolved) recipe's sharding."""
     ranks, kind = data_ranks(recipe), recipe.sharding or "none"
-    upcast = _accelerate_upcasts(recipe)
+    upcast = accelerate_upcasts(recipe)
     weights = states.frozen_bytes + states.trained_weight_bytes + states.weight_rounding_bytes
     gradients, optimizer = states.gradient_bytes, states.optimizer_bytes + states.master_bytes - states.paged_bytes
     temporary = states.step_temporary_bytes()
@@ -76,6 +84,7 @@ def shard(states: States, found: Inventory, recipe: Recipe, *, hidden_size: int)
     # A matrix arrives in 16 bit and is packed on the GPU, one after the other.
     arriving = max((2 * t.numel for t, _ in found.all() if t.storage == "dequantised"), default=0)
     loading, buckets, gathered, unit_gradients, host = weights + arriving, 0, 0, 0, 0
+    gathered_layers = (0, 0, 0)
     notes: tuple[str, ...] = ()
     if kind == "ddp" and ranks > 1:
         buckets = gradients
@@ -84,22 +93,23 @@ def shard(states: States, found: Inventory, recipe: Recipe, *, hidden_size: int)
         buckets = min(2 * hidden_size * hidden_size, gradients)
     if kind in ("zero2", "zero3"):
         # a unit's gradients before they are reduced; never more than dividing them saves
-        unit_gradients = min(_unit_gradients(found, recipe, root=False), gradients - -(-gradients // ranks))
+        unit_gradients = min(_unit_gradients(found, recipe), gradients - -(-gradients // ranks))
         gradients = -(-gradients // ranks)
-    if kind in ("fsdp", "fsdp2", "hsdp"):
+    if kind in FSDP:
         optimizer, gradients, temporary = (-(-size // ranks) for size in (optimizer, gradients, temporary))
     if kind in _FULLY:
-        units = _units(found, recipe)
-        root = _root(found, recipe)
-        loading = -(-weights // ranks) + max(units)
-        whole = weights if kernels(recipe).get("keeps_whole_weights") and kind != "zero3" else 0
-        share = -(-weights // ranks)
-        gathered = max(units) * (1 if kind == "fsdp" else 2) + root
+        units, root, constants = _units(found, recipe), _root(found, recipe), _constants(found)
+        share = -(-(weights - constants) // ranks) + constants
+        loading = share + max(units)
         if kind == "zero3":
-            gathered = min(gathered, weights - share)  # all gathered is what the stage before holds
+            gathered = min(2 * max(units) + root, weights - share)  # all gathered is what the stage before holds
         else:
-            unit_gradients = _unit_gradients(found, recipe)
-        weights = share + whole
+            forward, loss, backward = _gathered_units(recipe)
+            gathered, gathered_layers = root, (max(units) * forward, max(units) * loss, max(units) * backward)
+        if kernels(recipe).get("keeps_whole_weights") and kind != "zero3":
+            gathered_layers, weights = (max(units),) * 3, weights + share
+        else:
+            weights = share
     if recipe.offload_optimizer:
         host += optimizer
         optimizer = temporary = 0
@@ -109,15 +119,30 @@ def shard(states: States, found: Inventory, recipe: Recipe, *, hidden_size: int)
         weights = gradients = 0
     return Sharded(
         weights=weights, gradients=gradients, optimizer=optimizer, buckets=buckets, gathered=gathered,
-        unit_gradients=unit_gradients, step_temporary=temporary, host=host, loading=loading,
-        shards_gradients=kind in _FULLY or kind == "zero2", notes=notes,
+        gathered_layers=gathered_layers, unit_gradients=unit_gradients, step_temporary=temporary, host=host,
+        loading=loading, shards_gradients=kind in _FULLY or kind == "zero2", notes=notes,
     )  # fmt: skip
 
 
-def _accelerate_upcasts(recipe: Recipe) -> bool:
+def _gathered_units(recipe: Recipe) -> tuple[int, int, int]:
+    """Layers that are gathered in forward, at the start of the loss's backward, and in the backward of the layers.
+
+    FSDP1 fetches the unit that backward needs next before it runs one (BACKWARD_PRE, its default), but none whose
+    forward ran without a graph, as that of a reentrant checkpoint does. FSDP2 fetches one ahead in both directions.
+    Source: torch 2.13 distributed/fsdp/_runtime_utils.py _pre_backward_hook, _get_handle_to_prefetch
+    (`_needs_pre_backward_unshard`), fully_shard/_fsdp_state.py.
+    """
+    if recipe.sharding != "fsdp" and recipe.sharding != "hsdp":
+        return 2, 1, 2
+    if recipe.gradient_checkpointing and kernels(recipe).get("reentrant"):
+        return 1, 0, 1
+    return 1, 1, 2
+
+
+def accelerate_upcasts(recipe: Recipe) -> bool:
     """Accelerate keeps trained parameters of an FSDP model in fp32 when mixed precision is on."""
     return (
-        recipe.sharding in ("fsdp", "fsdp2", "hsdp")
+        recipe.sharding in FSDP
         and bool(AUTOCASTS[recipe.autocast or "none"])
         and recipe.dtype != "float32"
         and not recipe.adapters
@@ -127,14 +152,17 @@ def _accelerate_upcasts(recipe: Recipe) -> bool:
 
 
 def holds_backward(recipe: Recipe) -> bool:
-    """FSDP1 around frozen weights holds every checkpointed input, and its gradient, until backward ends.
+    """FSDP1 around frozen weights holds every reentrant checkpoint's input, and its gradient, until backward ends.
 
-    Measured: all FSDP runs with adapters of fms-acceleration grow by 2 x 2 h a token and layer in backward and by 2 h
-    in forward; full fine-tunes do not, and neither do litgpt's runs, which wrap checkpoints themselves. FSDP1 registers
-    its reshard hook for frozen parameters on the unit's inputs.
+    A unit with frozen parameters registers a hook on its inputs (`register_multi_grad_hook`), and keeps that hook's
+    handle until backward is over. An input that a reentrant checkpoint detached is a leaf: the hook has its
+    AccumulateGrad node, which has the tensor and its gradient. Other inputs have nodes that hold no tensor.
+    Source: torch 2.13 distributed/fsdp/_runtime_utils.py _register_post_backward_reshard_only_hook,
+    autograd/graph.py register_multi_grad_hook. Seen in the FSDP runs of fms-acceleration with adapters: 2 x 2 h more a
+    token and layer in backward; full fine-tunes do not grow.
     """
     applies = recipe.sharding in ("fsdp", "hsdp") and recipe.adapters and bool(recipe.gradient_checkpointing)
-    return applies and not kernels(recipe).get("own_modules")
+    return applies and bool(kernels(recipe).get("reentrant"))
 
 
 def _bytes_gathered(tensor: TrainTensor, recipe: Recipe) -> int:
@@ -155,8 +183,18 @@ def _root(found: Inventory, recipe: Recipe) -> int:
     return sum(_bytes_gathered(t, recipe) for t in (*found.embeddings, *found.head))
 
 
-def _unit_gradients(found: Inventory, recipe: Recipe, *, root: bool = True) -> int:
-    """Gradients of the largest unit (a layer, or with `root` the embedding and head) before they are reduced."""
-    layers = [sum(_bytes_gathered(t, recipe) for t in group.tensors if t.trainable) for group in found.layers]
-    outer = sum(_bytes_gathered(t, recipe) for t in (*found.embeddings, *found.head) if t.trainable)
-    return max([outer if root else 0, *layers])
+def _constants(found: Inventory) -> int:
+    """Scales, code books and the like of quantised matrices, which are no parameters."""
+    size = 0
+    for tensor, count in found.all():
+        if tensor.storage == "plain":
+            continue
+        pieces = tensor.format.pieces(tensor.shape, tensor.tensor.input_dim)
+        kept = _PARAMETERS.get(tensor.storage, (0,))
+        size += count * sum(piece for at, piece in enumerate(pieces) if at not in kept)
+    return size
+
+
+def _unit_gradients(found: Inventory, recipe: Recipe) -> int:
+    """Gradients of the largest layer before they are reduced."""
+    return max(sum(_bytes_gathered(t, recipe) for t in group.tensors if t.trainable) for group in found.layers)

@@ -8,14 +8,16 @@ the layers, and the optimizer's step.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from planner.model.model import Model
 from planner.model.tensor import Role
 from planner.training.profiles import Profile, without_graph
 from planner.training.recipe import Recipe
 from planner.training.segments import Segments, gradients_wait
-from planner.training.sharding import data_ranks, holds_backward
-from planner.training.trainable import Inventory
+from planner.training.sharding import FSDP, accelerate_upcasts, data_ranks, holds_backward
+from planner.training.states import adapter_tensors
+from planner.training.trainable import Inventory, TrainTensor
 
 __all__ = ["Phase", "StepMemory", "gradients_wait", "step_memory"]
 
@@ -83,10 +85,10 @@ class _Step(Segments):
         """What each layer's gradients leave on this rank when they are divided as they are made, top layer first."""
         if self.recipe.sharding not in ("zero2", "zero3", "fsdp", "fsdp2", "hsdp") or gradients_wait(self.recipe):
             return [0] * segments
-        ranks = data_ranks(self.recipe)
+        ranks, upcast = data_ranks(self.recipe), accelerate_upcasts(self.recipe)
         by_index: dict[int, int] = {}
         for group in self.found.layers:
-            size = sum(t.numel * t.width for t in group.tensors if t.trainable) // ranks
+            size = sum(_gradient_bytes(t, upcast=upcast) for t in group.tensors) // ranks
             by_index.update(dict.fromkeys(group.indices, size))
         every = -(-len(by_index) // segments)
         ordered = [by_index[index] for index in sorted(by_index, reverse=True)]
@@ -119,11 +121,16 @@ class _Step(Segments):
             phases.append(Phase(name="loss backward", activation_bytes=live + head.backward_peak))
             live += head.backward_left + self._pending_bytes(trained_embedding)
         backward_peak = live
-        held = 2 * stream if holds_backward(self.recipe) else 0
+        held = stream if holds_backward(self.recipe) else 0
+        units = self.recipe.sharding in FSDP and self.keep_gradients
         for position, one in enumerate(reversed(profiles)):
             live += offloaded
             backward_peak = max(backward_peak, live + one.backward_peak)
-            live += one.backward_left + shares[position] + (held if position else 0)
+            live += one.backward_left
+            if units:  # a unit's gradients are put into one tensor, reduced, and gone
+                backward_peak = max(backward_peak, live + one.gradient_bytes)
+                live -= one.gradient_bytes
+            live += shares[position] + held * (2 if position else 1)  # the gradient of its input is still in use
         gradients = sum(one.gradient_bytes for one in ends)
         if trained_embedding:
             matrix = next(t for t in self.found.embeddings if t.tensor.role is Role.EMBEDDING)
@@ -131,7 +138,8 @@ class _Step(Segments):
             # A tied matrix gets two gradients. The output matrix's comes first and is a transposed view, which autograd
             # does not add to in place: the sum is a third tensor (torch 2.13 memory profiler, input_buffer.cpp).
             made = size * (2 if self.spec.tie_word_embeddings else 1)
-            backward_peak = max(backward_peak, live + made)
+            joined = size + (head.gradient_bytes if head is not None else 0) if units else 0
+            backward_peak = max(backward_peak, live + made + joined)
             if not self.spec.tie_word_embeddings:
                 gradients += size
         phases.append(Phase(name="backward of the layers", activation_bytes=backward_peak))
@@ -191,3 +199,9 @@ class _Step(Segments):
 def cached_elements(mixer: object) -> int:
     """Elements of keys and values that a mixer caches for one token."""
     return int(getattr(mixer, "key_size", 0)) + int(getattr(mixer, "value_size", 0))
+
+
+def _gradient_bytes(tensor: TrainTensor, *, upcast: bool) -> int:
+    """Gradients of a tensor or of its adapter, whole."""
+    own = tensor.numel * (4 if upcast else tensor.width) if tensor.trainable else 0
+    return own + sum(prod(shape) * width for _, shape, width in adapter_tensors(tensor))

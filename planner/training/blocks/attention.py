@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from planner.model.kinds.attention import Attention
 from planner.training import ops
-from planner.training.blocks.block import Block, linear
+from planner.training.blocks.block import Block
+from planner.training.blocks.linear import linear
 from planner.training.blocks.norms import norm
 from planner.training.habits import has_habit
 from planner.training.tape import Value, detached
@@ -145,7 +146,8 @@ def _fused(block: Block, kind: Attention, query: Value, key: Value, value: Value
 def _repeats_keys(block: Block) -> bool:
     """The program repeats keys and values to all heads for a kernel that would take them as they are."""
     kernels = block.kernels
-    own_class = kernels.attention_classes or (kernels.old_attention_classes and block.has_habit("old_attention_classes"))
+    some_have = kernels.old_attention_classes and block.has_habit("old_attention_classes")
+    own_class = kernels.attention_classes or some_have
     if kernels.attention == "sdpa":
         return kernels.expand_keys or kernels.expand_keys_in_sdpa or own_class
     return kernels.expand_keys or (own_class and block.has_habit("repeats_keys_for_flash"))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from planner.model.kinds.feed_forward import Mlp
 from planner.training import ops
-from planner.training.blocks.block import Block, linear
+from planner.training.blocks.block import Block
+from planner.training.blocks.linear import linear
 from planner.training.tape import Tape, Value, detached
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from planner.model.kinds.latent import LatentAttention
 from planner.model.tensor import Norm
 from planner.training import ops
-from planner.training.blocks.block import Block, linear
+from planner.training.blocks.block import Block
+from planner.training.blocks.linear import linear
 from planner.training.blocks.norms import norm
 from planner.training.tape import Value
 

@@ -11,9 +11,10 @@ from dataclasses import replace
 
 from planner.model.kinds.feed_forward import Moe
 from planner.training import ops, row_ops
-from planner.training.blocks.block import Block, Weight, effective_weight, merged_experts, stacked_linear
-from planner.training.blocks.block import linear as linear_layer
+from planner.training.blocks.block import Block, Weight
 from planner.training.blocks.feed_forward import activation, mlp
+from planner.training.blocks.linear import effective_weight, merged_experts, stacked_linear
+from planner.training.blocks.linear import linear as linear_layer
 from planner.training.tape import Value
 
 INDEX = 8  # bytes of an index

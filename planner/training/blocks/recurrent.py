@@ -11,7 +11,8 @@ from planner.model.kinds.delta import GatedDeltaNet
 from planner.model.kinds.mamba import Mamba1, Mamba2
 from planner.model.kinds.short_conv import ShortConv
 from planner.training import ops
-from planner.training.blocks.block import Block, linear
+from planner.training.blocks.block import Block
+from planner.training.blocks.linear import linear
 from planner.training.tape import Value
 
 FP32 = 4
