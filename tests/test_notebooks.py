@@ -11,7 +11,7 @@ from nbclient import NotebookClient
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-REFRESH = "the committed output is old: run `jupyter execute --inplace notebooks/*.ipynb` and look at the figures"
+REFRESH = "the committed output is old: run `python tools/refresh_notebooks.py` and look at the figures"
 TIMEOUT_SECONDS = 60
 
 
