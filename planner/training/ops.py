@@ -71,6 +71,8 @@ def shift(tape: Tape, x: Value) -> Value:
 
 def mul(tape: Tape, a: Value, b: Value) -> Value:
     """`a * b`: each side is saved if the other needs a gradient."""
+    if a.needs_grad or b.needs_grad:
+        tape.saves()
     out = tape.new(max(a.numel, b.numel), max(a.width, b.width))
     saved_a = detached(a) if b.needs_grad else None
     saved_b = detached(b) if a.needs_grad else None
@@ -86,6 +88,8 @@ def mul(tape: Tape, a: Value, b: Value) -> Value:
 
 def square(tape: Tape, x: Value) -> Value:
     """`x.pow(2)`: saves x. Backward is grad * (2 * x.pow(1)), three temporaries in one expression."""
+    if x.needs_grad:
+        tape.saves()
     out, saved = tape.like(x), detached(x)
 
     def backward(grad: Value) -> Sequence[Value | None]:
@@ -107,6 +111,8 @@ def mean(tape: Tape, x: Value, rows: int) -> Value:
 def keep_result(tape: Tape, x: Value, width: int | None = None) -> Value:
     """A function whose backward needs its result (rsqrt, exp, sigmoid, tanh)."""
     out = tape.new(x.numel, width or x.width)
+    if x.needs_grad:
+        tape.saves()
     saved, before = detached(out), x.width
 
     def backward(grad: Value) -> Sequence[Value | None]:
@@ -118,6 +124,8 @@ def keep_result(tape: Tape, x: Value, width: int | None = None) -> Value:
 
 def keep_input(tape: Tape, x: Value) -> Value:
     """A function whose backward needs its input (silu, gelu, relu in place of its result)."""
+    if x.needs_grad:
+        tape.saves()
     out, saved = tape.like(x), detached(x)
     return tape.record(out, (x,), lambda grad: (tape.like(saved),))
 
@@ -164,6 +172,8 @@ def dropout(tape: Tape, x: Value, probability: float) -> Value:
     if not probability:
         return x
     mask = tape.new(x.numel, 1 if tape.cuda else x.width)
+    if x.needs_grad:
+        tape.saves()
     out = tape.like(x)
 
     def backward(grad: Value) -> Sequence[Value | None]:
@@ -192,6 +202,8 @@ def matmul(tape: Tape, x: Value, weight: Value, out_numel: int) -> Value:
 
 def product(tape: Tape, x: Value, weight: Value, out_numel: int) -> Value:
     """A matrix product as it is: each side is saved if the other needs a gradient."""
+    if x.needs_grad or weight.needs_grad:
+        tape.saves()
     out = tape.new(out_numel, x.width)
     saved_x = detached(x) if weight.needs_grad else None
     saved_w = detached(weight) if x.needs_grad else None
@@ -203,6 +215,20 @@ def product(tape: Tape, x: Value, weight: Value, out_numel: int) -> Value:
         return grad_x, grad_w
 
     return tape.record(out, (x, weight), backward)
+
+
+def take_maximum(tape: Tape, x: Value, index: Value) -> Value:
+    """`x - x.max(-1, keepdim=True).values`: keeps the index of the maximum."""
+    out, saved = tape.like(x), detached(index)
+    tape.saves()
+
+    def backward(grad: Value) -> Sequence[Value | None]:
+        assert saved.numel
+        spread = tape.like(grad)  # the maxima's own gradient, zero elsewhere
+        del spread
+        return (tape.like(grad),)
+
+    return tape.record(out, (x,), backward)
 
 
 def softmax_fp32(tape: Tape, x: Value) -> Value:
@@ -236,6 +262,7 @@ def attention_kernel(
     query, key, value = (autocast_input(tape, item) for item in (query, key, value))
     out = tape.new(value.numel * groups, query.width)
     sums = tape.new(tokens * heads, FP32)
+    tape.saves()
     saved = [detached(item) for item in (query, key, value, out)]
     if mask is not None:
         saved.append(mask)
@@ -259,6 +286,7 @@ def attention_kernel(
 def kernel(tape: Tape, inputs: Sequence[Value], numel: int, width: int, kept: Sequence[Value] = ()) -> Value:
     """A fused kernel that keeps its inputs and `kept`, and makes a gradient for each input."""
     out = tape.new(numel, width)
+    tape.saves()
     saved, extra = [detached(x) for x in inputs], list(kept)
     wanted = [x.needs_grad for x in inputs]
 

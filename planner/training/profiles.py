@@ -16,6 +16,8 @@ class Profile:
 
     Args:
         forward_peak, forward_left: above, and at the end of, its forward; the input is dropped by its caller.
+        forward_needed: peak up to the last tensor that its forward saves.
+        gradients_before: gradients that its backward has made when it first asks for a saved tensor.
         backward_peak, backward_left: the same for its backward, which begins with the output's gradient alive.
         cast_bytes: converted copies of trained weights that autocast holds until the forward of the model ends;
             they are in forward_left too.
@@ -25,6 +27,8 @@ class Profile:
 
     forward_peak: int
     forward_left: int
+    forward_needed: int
+    gradients_before: int
     backward_peak: int
     backward_left: int
     cast_bytes: int
@@ -57,13 +61,13 @@ def profile(
     out, kept = forward(tape, x)
     held = [x] if keep_input else []
     del x
-    forward_peak, before_casts = tape.peak - start, tape.live
+    forward_peak, forward_needed, before_casts = tape.peak - start, tape.needed_peak - start, tape.live
     casts = sum(value.cast.storage.size for value in tape.casts if value.cast is not None and value.cast.storage)
     forward_left = before_casts - start
     if out.node is None:
         return Profile(
-            forward_peak=forward_peak, forward_left=forward_left, backward_peak=0, backward_left=0, cast_bytes=casts,
-            cast_bytes_released=casts, gradient_bytes=0,
+            forward_peak=forward_peak, forward_left=forward_left, forward_needed=forward_needed, gradients_before=0,
+            backward_peak=0, backward_left=0, cast_bytes=casts, cast_bytes_released=casts, gradient_bytes=0,
         )  # fmt: skip
     release_casts(tape)
     released = before_casts - tape.live
@@ -88,6 +92,8 @@ def profile(
     return Profile(
         forward_peak=forward_peak,
         forward_left=forward_left,
+        forward_needed=forward_needed,
+        gradients_before=0 if tape.live_at_first_use is None else tape.live_at_first_use - begin,
         backward_peak=backward_peak,
         backward_left=left,
         cast_bytes=casts,
@@ -105,17 +111,21 @@ def checkpointed(
         inside: each layer with its graph, its input kept.
         plain: (peak, left) of each layer's forward without a graph.
         stream_bytes: a layer's input.
-        reentrant: the segment's output stays until its backward is over.
+        reentrant: the segment is run again to its end, and its output stays until its backward is over; otherwise only
+            as far as tensors are saved.
     """
     live = forward_peak = 0
     for position, (peak, left) in enumerate(plain):
         forward_peak = max(forward_peak, live + peak)
         live += left - (stream_bytes if position else 0)  # the layer's input goes, but for the segment's own
     forward_left = live
-    live = recompute_peak = 0
+    # a checkpoint that is not reentrant is run again when its backward asks for the first tensor
+    live = recompute_peak = before = 0 if reentrant else inside[-1].gradients_before
     for one in inside:
-        recompute_peak = max(recompute_peak, live + one.forward_peak)
+        to_the_end = reentrant or one is not inside[-1]
+        recompute_peak = max(recompute_peak, live + (one.forward_peak if to_the_end else one.forward_needed))
         live += one.forward_left - one.cast_bytes_released
+    live -= before
     out = 0 if reentrant else stream_bytes
     live -= out
     backward_peak = recompute_peak
@@ -126,6 +136,8 @@ def checkpointed(
     return Profile(
         forward_peak=forward_peak,
         forward_left=forward_left,
+        forward_needed=forward_peak,
+        gradients_before=0,
         backward_peak=backward_peak,
         backward_left=live - (stream_bytes - out),
         cast_bytes=casts,

@@ -10,6 +10,7 @@ from planner.training.tape import Tape, Value, detached
 
 def gather_rows(tape: Tape, x: Value, numel: int, index: Value) -> Value:
     """`x[index]`: keeps the index; backward adds into zeros of the whole."""
+    tape.saves()
     out, saved, whole = tape.new(numel, x.width), detached(index), shape(x)
 
     def backward(grad: Value) -> Sequence[Value | None]:
@@ -25,6 +26,7 @@ def add_rows(tape: Tape, total: Value, rows: Value, index: Value) -> Value:
     Source: torch 2.13 tools/autograd/derivatives.yaml index_add: `grad.index_select(dim, index).expand_as(source)`.
     """
     out = Value(total.numel, total.width, total.storage)
+    tape.saves()
     saved = [detached(index), detached(rows)]
     small = shape(rows)
 

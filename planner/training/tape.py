@@ -66,11 +66,12 @@ class Value:
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """One step of the backward graph: where its gradients go, and what makes them."""
+    """One step of the backward graph: where its gradients go, what makes them, and whether that takes saved tensors."""
 
     index: int
     targets: list[Value | Node | None]
     backward: Backward
+    saves: bool = False
 
 
 def parameter(numel: int, width: int, *, trainable: bool) -> Value:
@@ -97,7 +98,9 @@ class Tape:
         half: bool = False,
     ) -> None:
         self.rounding, self.autocast, self.cuda, self.half = rounding, autocast, cuda, half
-        self.live = self.peak = 0
+        self.live = self.peak = self.needed_peak = 0
+        self.live_at_first_use: int | None = None
+        self._saved = False
         self.grad_enabled = True
         self.keep_gradients = True
         self.parameter_gradient_bytes = 0
@@ -110,8 +113,16 @@ class Tape:
 
     def mark(self) -> int:
         """Start measuring a new peak from here; returns what is alive."""
-        self.peak = self.live
+        self.peak = self.needed_peak = self.live
         return self.live
+
+    def saves(self) -> None:
+        """An operation puts a tensor away for backward: a recomputed forward has to come as far as this.
+
+        Source: torch 2.13 utils/checkpoint.py: early stop, once as many tensors were packed as in the first forward.
+        """
+        self.needed_peak = self.peak
+        self._saved = True
 
     def new(self, numel: int, width: int) -> Value:
         """A fresh tensor."""
@@ -130,13 +141,14 @@ class Tape:
 
     def record(self, out: Value, inputs: Sequence[Value], backward: Backward) -> Value:
         """Make `out` the result of an operation on `inputs`; `backward` gives a gradient for each of them."""
+        saves, self._saved = self._saved, False
         if not self.grad_enabled or (inputs and not any(value.needs_grad for value in inputs)):
             return out
         targets = [value if value.leaf else value.node for value in inputs]
         for value in inputs:
             if value.leaf:
                 self._uses[id(value)] = self._uses.get(id(value), 0) + 1
-        node = Node(self._created, targets, backward)
+        node = Node(self._created, targets, backward, saves)
         self._created += 1
         self._nodes.append(node)
         out.node = node
@@ -145,8 +157,10 @@ class Tape:
     def backward(self, out: Value, gradient: Value) -> None:
         """Run the graph of `out` backwards from its gradient; what was saved is gone afterwards.
 
-        Nodes of tape inputs keep their gradient (`gradient_of`).
+        Nodes of tape inputs keep their gradient (`gradient_of`). `live_at_first_use`: what was alive when the first of
+        the saved tensors was asked for.
         """
+        self.live_at_first_use = None
         assert out.node is not None
         root = out.node
         del out
@@ -160,6 +174,8 @@ class Tape:
             if not node.targets:
                 self._gradients[node] = grad
                 continue
+            if node.saves and self.live_at_first_use is None:
+                self.live_at_first_use = self.live
             results = list(node.backward(grad))
             node.backward = _spent
             del grad

@@ -34,9 +34,6 @@ _CASES = [
     if not (model in ("falcon", "gemma2") and attention == "sdpa")
 ]
 
-# Planned too high by one tensor of the recomputed layer (adapters on Phi-3's fused MLP matrix; more with dropout).
-_PEAK = {("phi3", "sdpa", True, "lora"): 0.047, ("phi", "sdpa", True, "lora"): 0.047}
-
 
 def measured(
     model_type: str,
@@ -100,7 +97,7 @@ def test_saved_bytes_and_peak(model_type: str, attention: str, checkpointing: bo
     real_kept, real_peak = measured(model_type, attention, checkpointing, method)
     kept, peak = plan(model_type, attention, checkpointing, method)
     assert kept == pytest.approx(real_kept, rel=0.02)
-    assert peak == pytest.approx(real_peak, rel=_PEAK.get((model_type, attention, checkpointing, method), 0.04))
+    assert peak == pytest.approx(real_peak, rel=0.02)
 
 
 @pytest.mark.parametrize("method", ["full", "lora"])
@@ -115,7 +112,7 @@ def test_dropout(model_type: str, attention: str, checkpointing: bool, method: s
     real_kept, real_peak = measured(model_type, attention, checkpointing, method, changes)
     kept, peak = plan(model_type, attention, checkpointing, method, changes)
     assert kept == pytest.approx(real_kept, rel=0.02)
-    assert peak == pytest.approx(real_peak, rel={"phi3": 0.075, "opt": 0.045}.get(model_type, 0.04))
+    assert peak == pytest.approx(real_peak, rel=0.02)
 
 
 @pytest.mark.parametrize("model_type", [*DROPOUTS, "bloom", "gptj", "gpt_neo", "bert"])
@@ -139,13 +136,19 @@ def test_cuda_kernels_with_dropout_keep_no_scores() -> None:
 
 @pytest.mark.parametrize("method", ["full", "lora"])
 @pytest.mark.parametrize("checkpointing", [False, True])
-@pytest.mark.parametrize("model_type", ["qwen3_moe", "mixtral", "olmoe", "qwen2_moe", "glm4_moe"])
+@pytest.mark.parametrize("model_type", ["qwen3_moe", "mixtral", "olmoe", "qwen2_moe", "glm4_moe", "granitemoe",
+                                        "deepseek_v3", "gpt_oss"])  # fmt: skip
 def test_experts(model_type: str, checkpointing: bool, method: str) -> None:
-    """Adapters on experts, with which the forward makes and keeps the sum of all experts' matrices and adapters."""
-    real_kept, real_peak = measured(model_type, "sdpa", checkpointing, method)
-    kept, peak = plan(model_type, "sdpa", checkpointing, method)
-    assert kept == pytest.approx(real_kept, rel=0.02)
-    assert peak == pytest.approx(real_peak, rel=0.047)
+    """Adapters on experts, with which the forward makes and keeps the sum of all experts' matrices and adapters.
+
+    gpt-oss has no SDPA, and the CPU's falls back to fp32 for heads of two sizes (DeepSeek). A dispatch mode makes the
+    backward of picking rows copy what it adds into, which it does not otherwise: it shows with DeepSeek's fp32 rows.
+    """
+    attention = "eager" if model_type in ("deepseek_v3", "gpt_oss") else "sdpa"
+    real_kept, real_peak = measured(model_type, attention, checkpointing, method)
+    kept, peak = plan(model_type, attention, checkpointing, method)
+    assert kept == pytest.approx(real_kept, rel=0.01)
+    assert peak == pytest.approx(real_peak, rel=0.035 if model_type in ("glm4_moe", "deepseek_v3") else 0.01)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])

@@ -35,10 +35,6 @@ def test_adapters(model_type: str, targets: str | list[str], elements: int | Non
     assert sum(tensor.numel * tensor.count for tensor in trained) == elements
 
 
-# Layers recomputed with adapters: one tensor of the recomputed layer too many (see test_saved_tensors.py).
-_PEAK = {("glm4_moe", True): 0.04, ("llama", True): 0.03}
-
-
 @pytest.mark.parametrize(("model_type", "attention", "checkpointing", "dropout", "kept", "peak"), _DATA["steps"])
 def test_step(
     model_type: str, attention: str, checkpointing: bool, dropout: float | None, kept: int, peak: int
@@ -55,4 +51,4 @@ def test_step(
     model = planned(model_type)
     step = step_memory(model, inventory(model, recipe), recipe, exact_sizes=True)
     assert step.forward_end_bytes == pytest.approx(kept, rel=0.01)
-    assert step.peak().activation_bytes == pytest.approx(peak, rel=_PEAK.get((model_type, checkpointing), 0.02))
+    assert step.peak().activation_bytes == pytest.approx(peak, rel=0.02)

@@ -12,7 +12,9 @@ from planner.training.blocks.block import Block
 from planner.training.blocks.linear import linear
 from planner.training.blocks.norms import norm
 from planner.training.habits import has_habit
-from planner.training.tape import Value, detached
+from planner.training.tape import Tape, Value, detached
+
+_INDEX = 8  # bytes of an index
 
 
 def attention(block: Block, kind: Attention, x: Value) -> Value:
@@ -117,13 +119,29 @@ def _eager(block: Block, kind: Attention, query: Value, key: Value, value: Value
     if block.mask_width:
         scores = ops.add(tape, scores, block.constant(block.batch * block.seq * block.seq, block.mask_width))
     width = query.width
-    if block.has_habit("softmax_in_16_bit"):
+    if block.has_habit("attention_sinks"):
+        scores = _with_sinks(tape, scores, block.batch * heads * block.seq)
+    elif block.has_habit("softmax_in_16_bit"):
         scores = ops.keep_result(tape, scores)
     else:
         scores = ops.cast(tape, ops.softmax_fp32(tape, scores), width)
     scores = ops.dropout(tape, scores, block.kernels.dropout.attention)
     out = ops.matmul(tape, scores, value_states, block.tokens * kind.output_input_size)
     return ops.copy(tape, out)
+
+
+def _with_sinks(tape: Tape, scores: Value, rows: int) -> Value:
+    """A column of sinks beside the scores, less the row's largest, through a softmax in their own type.
+
+    Source: transformers 5.24 modeling_gpt_oss.py eager_attention_forward.
+    """
+    sinks = Value(rows, scores.width, scores.storage)
+    joined = ops.cat(tape, (scores, sinks))
+    del scores, sinks
+    largest = tape.new(rows, _INDEX)
+    probabilities = ops.keep_result(tape, ops.take_maximum(tape, joined, largest))
+    del joined, largest
+    return ops.part(tape, probabilities, probabilities.numel - rows)
 
 
 def _fused(block: Block, kind: Attention, query: Value, key: Value, value: Value, groups: int) -> Value:

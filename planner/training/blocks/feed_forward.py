@@ -47,6 +47,20 @@ def activation(block: Block, name: str, x: Value) -> Value:
     return ops.keep_input(tape, x)
 
 
+def clamped_swiglu(tape: Tape, both: Value) -> Value:
+    """(clamp(up) + 1) * clamp(gate) * sigmoid(alpha * clamp(gate)), gate and up being every other column.
+
+    Source: transformers 5.24 modeling_gpt_oss.py GptOssExperts._apply_gate.
+    """
+    half = both.numel // 2
+    gate, up = ops.part(tape, both, half), ops.part(tape, both, half)
+    gate = ops.keep_input(tape, gate)
+    up = ops.keep_input(tape, up)
+    glu = ops.mul(tape, gate, ops.keep_result(tape, ops.scale(tape, gate)))
+    del gate
+    return ops.mul(tape, ops.shift(tape, up), glu)
+
+
 def _gelu_in_python(tape: Tape, x: Value) -> Value:
     """0.5 x (1 + tanh(c (x + 0.044715 x^3))), an operation at a time (transformers NewGELUActivation)."""
     inner = ops.scale(tape, ops.add(tape, x, ops.scale(tape, ops.square(tape, x))))
@@ -58,4 +72,5 @@ def _silu_mul(block: Block, gate: Value, up: Value) -> Value:
     """One kernel: keeps gate and up, makes both gradients in their place."""
     tape = block.tape
     out, kept = tape.like(gate), [detached(gate), detached(up)]
+    tape.saves()
     return tape.record(out, (gate, up), lambda grad: [Value(k.numel, k.width, k.storage) for k in kept])

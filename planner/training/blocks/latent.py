@@ -37,6 +37,9 @@ def latent_attention(block: Block, kind: LatentAttention, x: Value) -> Value:
     key = ops.cat(tape, (key, ops.expand(tape, shared, heads)))
     size = tokens * heads * kind.v_head_dim
     if block.kernels.attention == "eager":
+        if block.batch > 1:  # values are a view of what was expanded: a batched product copies them
+            value = ops.own_storage(tape, value)
+            del expanded
         scores = ops.scale(tape, ops.matmul(tape, query, key, block.batch * heads * block.seq * block.seq))
         scores = ops.cast(tape, ops.softmax_fp32(tape, scores), query.width)
         scores = ops.dropout(tape, scores, block.kernels.dropout.attention)

@@ -92,22 +92,37 @@ def run_layer(block: Block, layer: Layer, hidden: Value) -> Value:
     where = places(layer, block.model_type)
     if where.parallel:
         return _parallel(block, layer, where, hidden)
+    held: list[Value] = []
     if layer.mixers:
-        hidden = _part(block, where, where.before_mixer, where.after_mixer, layer, hidden, mixes=True)
+        hidden = _part(block, where, where.before_mixer, where.after_mixer, layer, hidden, held, mixes=True)
     if layer.feed_forward is not None:
-        hidden = _part(block, where, where.before_feed_forward, where.after_feed_forward, layer, hidden, mixes=False)
+        after = where.after_feed_forward
+        hidden = _part(block, where, where.before_feed_forward, after, layer, hidden, held, mixes=False)
     return hidden
 
 
 def _part(
-    block: Block, where: Norms, before: Norm | None, after: Norm | None, layer: Layer, hidden: Value, *, mixes: bool
+    block: Block,
+    where: Norms,
+    before: Norm | None,
+    after: Norm | None,
+    layer: Layer,
+    hidden: Value,
+    held: list[Value],
+    *,
+    mixes: bool,
 ) -> Value:
+    """One half of the layer. `held`: what the layer's forward has names for until it returns."""
     tape, ways, drops = block.tape, block.sequence_ways, block.kernels.dropout
     residual = hidden
     if before is not None:
         hidden = norm(block, before, hidden)
+    if mixes and block.has_habit("holds_mixer_input"):
+        held.append(hidden)
     hidden = row_ops.collect(tape, hidden, ways)
     hidden = _mix(block, layer, hidden) if mixes else _feed_forward(block, layer, hidden)
+    if mixes and block.has_habit("holds_mixer_output"):
+        held.append(hidden)
     hidden = row_ops.scatter(tape, hidden, ways)
     hidden = ops.dropout(tape, hidden, drops.mixer if mixes else drops.feed_forward)
     if after is not None and not where.on_stream:
@@ -122,10 +137,17 @@ def _parallel(block: Block, layer: Layer, where: Norms, hidden: Value) -> Value:
     assert where.before_mixer is not None
     tape, residual, drops = block.tape, hidden, block.kernels.dropout
     hidden = norm(block, where.before_mixer, hidden)
-    other = hidden if where.before_feed_forward is None else norm(block, where.before_feed_forward, residual)
-    mixed = ops.dropout(tape, _mix(block, layer, hidden), drops.mixer)
+    second = where.before_feed_forward
+    if second is None or not block.has_habit("norms_branch_by_branch"):
+        other = hidden if second is None else norm(block, second, residual)
+        mixed = ops.dropout(tape, _mix(block, layer, hidden), drops.mixer)
+        del hidden
+    else:
+        mixed = ops.dropout(tape, _mix(block, layer, hidden), drops.mixer)
+        del hidden
+        other = norm(block, second, residual)
     fed = ops.dropout(tape, _feed_forward(block, layer, other), drops.feed_forward)
-    del hidden, other
+    del other
     return ops.add(tape, ops.dropout(tape, ops.add(tape, fed, mixed), drops.branches), residual)
 
 

@@ -66,6 +66,7 @@ def _with_adapter(block: Block, name: str, weight: Weight, adapter: Adapter, x: 
         return ops.cast(tape, _scaled_by_magnitude(block, name, weight, adapter, result, delta), before)
     delta = ops.scale(tape, delta)
     result = ops.add(tape, result, delta)
+    del delta
     return ops.cast(tape, result, before)
 
 
@@ -86,6 +87,7 @@ def _with_fused_adapter(block: Block, weight: Weight, adapter: Adapter, x: Value
     del copies, low, delta
     sizes = [(adapter.rank * side, adapter.width) for side in (weight.in_features, weight.out_features)]
     down, up = (parameter(numel, width, trainable=True) for numel, width in sizes)
+    tape.saves()
     out = Value(result.numel, result.width, result.storage)
     through = ops.shape(x)
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from planner.model.kinds.feed_forward import Moe
 from planner.training import ops, row_ops
 from planner.training.blocks.block import Block, Weight
-from planner.training.blocks.feed_forward import activation, mlp
+from planner.training.blocks.feed_forward import activation, clamped_swiglu, mlp
 from planner.training.blocks.linear import effective_weight, merged_experts, stacked_linear
 from planner.training.blocks.linear import linear as linear_layer
 from planner.training.tape import Value
@@ -26,6 +26,9 @@ def moe(block: Block, kind: Moe, x: Value) -> Value:
     tape, inner, names = block.tape, block.sub(kind.names.block), kind.names
     tokens, width = x.numel // block.hidden_size, x.width
     rows = tokens * kind.num_experts_per_tok
+    shared = None
+    if kind.shared is not None and inner.has_habit("shared_expert_first") and not block.kernels.loops_over_experts:
+        shared = mlp(inner, kind.shared, x)
     logits = _logits(inner, names.router, x)
     scores = ops.softmax_fp32(tape, logits)
     top = ops.part(tape, scores, rows)
@@ -37,7 +40,7 @@ def moe(block: Block, kind: Moe, x: Value) -> Value:
     else:
         out = _grouped(block, inner, kind, x, top, rows)
     if kind.shared is not None:
-        shared = mlp(inner, kind.shared, x)
+        shared = mlp(inner, kind.shared, x) if shared is None else shared
         if kind.shared_gate:
             shared = ops.mul(tape, ops.keep_result(tape, linear_layer(inner, names.shared_gate, x)), shared)
         out = ops.add(tape, out, shared)
@@ -115,18 +118,32 @@ def _experts(block: Block, inner: Block, kind: Moe, chosen: Value) -> Value:
     # the wrapper around a parameter keeps its merged matrix until the experts are through
     up_name = f"{names.experts}.{'gate_up_proj' if kind.gated else 'up_proj'}"
     merged_up = merged_experts(inner, up_name)
+    biases = _chosen_biases(inner, kind, up_name, rows, 2 * size if kind.gated else size)
     if kind.gated:
         both = stacked_linear(inner, up_name, chosen, rows, 2 * size, merged_up)
-        gate, up = ops.split(tape, both, [both.numel // 2] * 2)
-        del both
-        hidden = ops.mul(tape, activation(block, kind.activation, gate), up)
-        del gate, up
+        if kind.activation == "swigluoai":
+            hidden = clamped_swiglu(tape, both)
+            del both
+        else:
+            gate, up = ops.split(tape, both, [both.numel // 2] * 2)
+            del both
+            hidden = ops.mul(tape, activation(block, kind.activation, gate), up)
+            del gate, up
     else:
         up = stacked_linear(inner, up_name, chosen, rows, size, merged_up)
         hidden = activation(block, kind.activation, up)
         del up
     down_name = f"{names.experts}.down_proj"
     merged_down = merged_experts(inner, down_name)
+    biases = _chosen_biases(inner, kind, down_name, rows, width)
     out = stacked_linear(inner, down_name, hidden, rows, width, merged_down)
-    del merged_up, merged_down
+    del merged_up, merged_down, biases
     return out
+
+
+def _chosen_biases(inner: Block, kind: Moe, name: str, rows: int, out_features: int) -> Value | None:
+    """The bias of each row's expert, a row of its own: added in place, and held until the next ones are there."""
+    if not kind.expert_bias:
+        return None
+    index = inner.tape.new(rows, INDEX)
+    return row_ops.gather_rows(inner.tape, inner.weight(f"{name}_bias"), rows * out_features, index)
