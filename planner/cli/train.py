@@ -70,6 +70,14 @@ def train(
     optimizer_in_backward: Annotated[
         bool, typer.Option("--optimizer-in-backward", help="Gradients are used at once.", rich_help_panel=METHOD)
     ] = False,
+    keep_gradients: Annotated[
+        bool | None,
+        typer.Option(
+            "--keep-gradients/--drop-gradients",
+            help="Gradients of the step before lie beside the forward.",
+            rich_help_panel=METHOD,
+        ),
+    ] = None,
     ema: Annotated[bool, typer.Option("--ema", help="Keep an averaged copy.", rich_help_panel=METHOD)] = False,
     dtype: Annotated[
         str | None, typer.Option(help="Stored weights: bfloat16, float16, float32.", rich_help_panel=PRECISION)
@@ -224,7 +232,8 @@ def train(
         lora_rank=lora_rank, lora_target_modules=_names(lora_target_modules), lora_dropout=lora_dropout,
         adapter_dtype=adapter_dtype, modules_to_save=_names(modules_to_save), freeze_layers=freeze_layers,
         prompt_tokens=prompt_tokens, optim=optim, optimizer_rank=optimizer_rank,
-        optimizer_in_backward=optimizer_in_backward, ema=ema, dtype=dtype, autocast=autocast,
+        optimizer_in_backward=optimizer_in_backward, keep_gradients=keep_gradients, ema=ema, dtype=dtype,
+        autocast=autocast,
         master_weights=master_weights, grad_dtype=grad_dtype, base_quantization=base_quantization,
         bnb_4bit_use_double_quant=bnb_4bit_use_double_quant, prepare_kbit=prepare_kbit,
         per_device_train_batch_size=per_device_train_batch_size,

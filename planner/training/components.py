@@ -22,9 +22,8 @@ def components(
     allocated_bytes: int,
     workspace: int,
     extra: Extra,
-    ratio: Ratio,
 ) -> tuple[Component, ...]:
-    """What is allocated at the peak, by kind; the parts add up to `allocated_bytes`; fragmentation is beside them."""
+    """What is allocated at the peak, by kind; the parts add up to `allocated_bytes`."""
     ranks = data_ranks(recipe)
     over = f" / {ranks}" if ranks > 1 and recipe.sharding not in (None, "none", "ddp") else ""
     found = [
@@ -60,19 +59,26 @@ def components(
         made = rest - saved
         found.append(_derived("saved_activations", saved, _saved_formula(model, recipe, step), _TAPE))
         found.append(_derived(_made_name(phase), made, f"{phase}: logits, recomputed layer, gradients so far", _TAPE))
-    found.append(
-        Component(
-            name="fragmentation",
-            low=0,
-            best=int(allocated_bytes * (ratio.low - 1)),
-            high=int(allocated_bytes * (ratio.best - 1)),
-            evidence="measured",
-            formula=f"reserved / allocated {float(ratio.best):.2f} ({float(ratio.low):.2f} to {float(ratio.high):.2f});"
-            f" {float(ratio.low):.2f} to {float(ratio.best):.2f} count: free blocks are given back before a failure",
-            source=ratio.source,
-        )
-    )
     return tuple(found)
+
+
+def fragmentation(allocated_bytes: int, least_bytes: int, reserved_bytes: int, ratio: Ratio) -> Component:
+    """What is reserved beyond the allocated, over all phases.
+
+    Args:
+        least_bytes: reserved when free blocks are given back before an allocation fails; reserved_bytes: as seen.
+        ratio: of the phase that allocates the most.
+    """
+    return Component(
+        name="fragmentation",
+        low=0,
+        best=least_bytes - allocated_bytes,
+        high=reserved_bytes - allocated_bytes,
+        evidence="measured",
+        formula=f"reserved / allocated {float(ratio.best):.2f} ({float(ratio.low):.2f} to {float(ratio.high):.2f});"
+        f" {float(ratio.low):.2f} to {float(ratio.best):.2f} count: free blocks are given back before a failure",
+        source=ratio.source,
+    )
 
 
 _TAPE = "tensors saved for backward, block by block (transformers 5.24), compared with live storages of small models"
@@ -114,4 +120,6 @@ def bytes_per_parameter(states: States, recipe: Recipe) -> str:
     ]
     shown = [f"{part}" for part in parts] + [f"{size / numel:.3g}" for size in sizes]
     total = sum(parts) + sum(sizes) / numel
-    return f"{' + '.join(shown)} = {total:.4g} bytes a parameter x {states.trained_numel:,} trained"
+    ways = recipe.expert_parallel_size * recipe.tensor_parallel_size * recipe.pipeline_parallel_size
+    where = " on this GPU" if ways > 1 else ""
+    return f"{' + '.join(shown)} = {total:.4g} bytes a parameter x {states.trained_numel:,} trained{where}"

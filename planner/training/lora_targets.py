@@ -8,6 +8,7 @@ from typing import Final
 from planner.errors import UsageError
 from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Role, Tensor
+from planner.training.module_expression import expression
 from planner.training.peft_targets import (
     Found,
     all_linear_names,
@@ -59,10 +60,7 @@ class Targets:
                 wanted.append(_ALIASES.get(name, name))
         self.names = tuple(dict.fromkeys(wanted))
         self.takes_mlp = self.all_linear or any(name in self.names for name in ("gate_proj", "up_proj", "down_proj"))
-        try:
-            self.pattern = re.compile(asked[0]) if len(asked) == 1 and re.search(r"[*|()\[\]\\^$]", asked[0]) else None
-        except re.error as error:
-            raise UsageError(f"--lora-target-modules: {error}", field="lora_target_modules") from None
+        self.pattern = expression(asked[0]) if len(asked) == 1 and re.search(r"[*|()\[\]\\^$]", asked[0]) else None
         self.parameters: dict[str, int] = {}
         if self.through_peft and renamed(spec.model_type):
             self._rename(spec)

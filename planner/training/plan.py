@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from planner.errors import UsageError
@@ -11,14 +11,15 @@ from planner.hardware.gpus import Gpu, unnamed_gpu
 from planner.memory.component import Component, exact
 from planner.model.model import Model
 from planner.training.allocator import Ratio, reserved_ratio
-from planner.training.components import components
+from planner.training.components import components, fragmentation
 from planner.training.objectives import Extra, extra_models
 from planner.training.recipe import Recipe, kernels, resolve
+from planner.training.recipe_checks import check_model
 from planner.training.segments import gradients_wait
 from planner.training.sharding import Sharded, shard
 from planner.training.states import States, states
 from planner.training.step import StepMemory, step_memory
-from planner.training.trainable import Inventory, inventory
+from planner.training.trainable import Inventory, distinct_stages, inventory
 from planner.units import MIB
 
 Verdict = Literal["fits", "tight", "does_not_fit"]
@@ -98,33 +99,33 @@ def plan_training(
         UsageError: options out of range, contradictory, or impossible for this model; names the option.
         UnsupportedArchitecture: a kind of block whose training is not modelled.
     """
+    recipe, own = _on_quantised(model, recipe)
     resolved = resolve(recipe)
     if gpu is None:
         if gpu_memory_bytes is None:
             raise UsageError("no card: pass a GPU or the memory its driver reports", field="gpu")
         gpu = unnamed_gpu(gpu_memory_bytes)
     card = gpu_memory_bytes or gpu.total_memory_bytes
-    _check_model(model, resolved)
+    check_model(model, resolved)
     extra = extra_models(model, resolved, card)
-    stages = sorted({0, resolved.pipeline_parallel_size - 1})
+    stages = distinct_stages(model.spec, resolved)
     rank = max(
         (_rank(model, resolved, extra, gpu, stage) for stage in stages), key=lambda one: one.peak.allocated_bytes
     )
     found, all_states, step, held, phases, peak = rank.found, rank.states, rank.step, rank.held, rank.phases, rank.peak
     allocated = peak.allocated_bytes
     workspace = workspace_bytes(gpu, trains=resolved.method != "inference")
-    ratio = reserved_ratio(
-        trains_all=resolved.method == "inference" or peak.name in ("optimizer step", "loading"),
-        eager=resolved.attn_implementation == "eager",
-        quantised=resolved.base_quantization != "none",
+    ratio = max(
+        (_ratio(resolved, phase.name) for phase in phases if phase.allocated_bytes == allocated), key=lambda r: r.best
     )
     outside = _outside(gpu, resolved, extra)
     low, best, high = (sum(part.at(side) for part in outside) for side in ("low", "best", "high"))
-    reserved = _times(allocated, ratio, "best")
-    needed_best = _times(allocated, ratio, "low") + best
+    reserved = max(_times(phase.allocated_bytes, _ratio(resolved, phase.name), "best") for phase in phases)
+    least = max(_times(phase.allocated_bytes, _ratio(resolved, phase.name), "low") for phase in phases)
+    needed_best = least + best
     needed_high = reserved + high
     verdict: Verdict = "fits" if needed_high <= card else "tight" if needed_best <= card else "does_not_fit"
-    said = [*notes, *model.spec.notes, *model.notes, *found.notes, *held.notes, *extra.notes]
+    said = [*notes, *own, *model.spec.notes, *model.notes, *found.notes, *held.notes, *extra.notes]
     said += _recipe_notes(model, resolved, all_states)
     return TrainingPlan(
         model=model,
@@ -134,8 +135,11 @@ def plan_training(
         states=all_states,
         step=step,
         sharded=held,
-        components=components(model, resolved, all_states, step, held, peak.name, allocated, workspace, extra, ratio)
-        + outside,
+        components=(
+            *components(model, resolved, all_states, step, held, peak.name, allocated, workspace, extra),
+            fragmentation(allocated, least, reserved, ratio),
+            *outside,
+        ),
         phases=phases,
         allocated_bytes=allocated,
         reserved_bytes=reserved,
@@ -166,7 +170,10 @@ def _rank(model: Model, recipe: Recipe, extra: Extra, gpu: Gpu, stage: int) -> _
     found = inventory(model, recipe, stage=stage)
     all_states = states(found, recipe)
     step = step_memory(model, found, recipe)
-    held = shard(all_states, found, recipe, hidden_size=model.spec.hidden_size)
+    whole = None
+    if recipe.expert_parallel_size > 1:
+        whole = states(inventory(model, replace(recipe, expert_parallel_size=1), stage=stage), recipe)
+    held = shard(all_states, found, recipe, hidden_size=model.spec.hidden_size, whole=whole)
     phases = _phases(recipe, all_states, step, held, extra, gpu)
     peak = max(phases, key=lambda phase: phase.allocated_bytes)
     return _Rank(found=found, states=all_states, step=step, held=held, phases=phases, peak=peak)
@@ -186,6 +193,24 @@ def workspace_bytes(gpu: Gpu, *, trains: bool) -> int:
     return 2 * one if trains else one
 
 
+def _ratio(recipe: Recipe, phase: str) -> Ratio:
+    """Reserved over allocated at the peak of a phase."""
+    return reserved_ratio(
+        trains_all=recipe.method == "inference" or phase in ("optimizer step", "loading"),
+        eager=recipe.attn_implementation == "eager",
+        quantised=recipe.base_quantization != "none",
+    )
+
+
+def _on_quantised(model: Model, recipe: Recipe) -> tuple[Recipe, tuple[str, ...]]:
+    """QLoRA on a checkpoint that is quantised already is LoRA on it as it is; with the note that says so."""
+    plain = {"qlora": "lora", "qdora": "dora"}.get(recipe.method)
+    if model.spec.quantization_config is None or plain is None or recipe.base_quantization is not None:
+        return recipe, ()
+    note = f"this checkpoint is quantised: --method {recipe.method} is {plain} on it as it is"
+    return replace(recipe, method=plain), (note,)
+
+
 def _times(size: int, ratio: Ratio, side: Literal["low", "best", "high"]) -> int:
     part = {"low": ratio.low, "best": ratio.best, "high": ratio.high}[side]
     return size * part.numerator // part.denominator
@@ -198,7 +223,7 @@ def _phases(
     static += extra.resident_bytes
     if recipe.ema:
         static += all_states.trained_numel * 4
-    waiting = held.gradients if gradients_wait(recipe) else 0
+    waiting = held.waiting if gradients_wait(recipe) else 0
     if recipe.master_weights == "fp32" and recipe.framework == "megatron":
         waiting = held.gradients  # one contiguous buffer from the start
     during = static + waiting + held.buckets + held.gathered
@@ -249,12 +274,6 @@ def _outside(gpu: Gpu, recipe: Recipe, extra: Extra) -> tuple[Component, ...]:
     return tuple(parts)
 
 
-def _check_model(model: Model, recipe: Recipe) -> None:
-    if model.spec.quantization_config is not None and recipe.method == "full":
-        raise UsageError("this checkpoint is quantised, and a full fine-tune trains its weights; use the plain model",
-                         field="method")  # fmt: skip
-
-
 def _recipe_notes(model: Model, recipe: Recipe, all_states: States) -> list[str]:
     notes = []
     longest = model.spec.max_position_embeddings
@@ -268,6 +287,14 @@ def _recipe_notes(model: Model, recipe: Recipe, all_states: States) -> list[str]
     notes.append(f"effective batch: {effective // model_ways} sequences a step")
     if all_states.optimizer.paged:
         notes.append("paged optimizer states are in unified memory: they leave the card when it is full")
+    narrow = recipe.dtype != "float32" and recipe.master_weights == "none"
+    if recipe.sharding in ("zero1", "zero2", "zero3") and narrow and not recipe.adapters:
+        notes.append(
+            "DeepSpeed's bf16 and fp16 engines keep an fp32 copy of the trained weights: --master-weights fp32 counts it"
+        )
     if gradients_wait(recipe) and recipe.gradient_accumulation_steps == 1:
-        notes.append("the gradients of the step before are taken to be alive (zero_grad without set_to_none, or a sum)")
+        notes.append(
+            "the gradients of the step before are taken to be alive (a loop that sets them to zero, or only after the"
+            " forward); --drop-gradients plans for one that sets them to None"
+        )
     return notes

@@ -23,6 +23,7 @@ class Profile:
             they are in forward_left too.
         cast_bytes_released: those of them that nothing in the graph needs, gone when the region ends.
         gradient_bytes: gradients of parameters made in backward.
+        unit_bytes: those of them that are still there at its end.
     """
 
     forward_peak: int
@@ -34,6 +35,7 @@ class Profile:
     cast_bytes: int
     cast_bytes_released: int
     gradient_bytes: int
+    unit_bytes: int
 
 
 def profile(
@@ -68,6 +70,7 @@ def profile(
         return Profile(
             forward_peak=forward_peak, forward_left=forward_left, forward_needed=forward_needed, gradients_before=0,
             backward_peak=0, backward_left=0, cast_bytes=casts, cast_bytes_released=casts, gradient_bytes=0,
+            unit_bytes=0,
         )  # fmt: skip
     release_casts(tape)
     released = before_casts - tape.live
@@ -99,11 +102,17 @@ def profile(
         cast_bytes=casts,
         cast_bytes_released=released,
         gradient_bytes=made,
+        unit_bytes=made,
     )
 
 
 def checkpointed(
-    inside: Sequence[Profile], plain: Sequence[tuple[int, int]], *, stream_bytes: int, reentrant: bool
+    inside: Sequence[Profile],
+    plain: Sequence[tuple[int, int]],
+    *,
+    stream_bytes: int,
+    reentrant: bool,
+    units: bool = False,
 ) -> Profile:
     """The profile of consecutive layers under one checkpoint.
 
@@ -113,6 +122,7 @@ def checkpointed(
         stream_bytes: a layer's input.
         reentrant: the segment is run again to its end, and its output stays until its backward is over; otherwise only
             as far as tensors are saved.
+        units: a layer's gradients are joined in one tensor, reduced, and gone when it is through.
     """
     live = forward_peak = 0
     for position, (peak, left) in enumerate(plain):
@@ -132,6 +142,9 @@ def checkpointed(
     for one in reversed(inside):
         backward_peak = max(backward_peak, live + one.backward_peak)
         live += one.backward_left
+        if units:
+            backward_peak = max(backward_peak, live + one.unit_bytes)
+            live -= one.unit_bytes
     casts = sum(one.cast_bytes for one in inside)
     return Profile(
         forward_peak=forward_peak,
@@ -143,6 +156,7 @@ def checkpointed(
         cast_bytes=casts,
         cast_bytes_released=casts,
         gradient_bytes=sum(one.gradient_bytes for one in inside),
+        unit_bytes=0 if units else sum(one.unit_bytes for one in inside),
     )
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
 from planner.errors import UsageError
+from planner.training.recipe_checks import check
 
 METHODS: Final = ("full", "lora", "qlora", "dora", "qdora", "rslora", "freeze", "prompt", "galore", "inference")
 OBJECTIVES: Final = ("sft", "dpo", "kto", "orpo", "reward", "ppo", "grpo")
@@ -54,6 +56,8 @@ class Recipe:
         use_cache: keys and values are kept in a cache object while training (transformers does unless told).
         padding: batches hold sequences of different lengths, so attention gets a mask (False: packed, or all full).
         offload_optimizer, offload_parameters: to host memory.
+        keep_gradients: gradients of the step before lie beside the forward (a loop that sets them to zero, or that
+            calls zero_grad after it).
         ema: a second copy of the trained weights.
         generation_share: fraction of the card that a generation engine beside the trainer takes (PPO, GRPO).
     """
@@ -92,6 +96,7 @@ class Recipe:
     transformers_version: str | None = None
     optimizer_in_backward: bool = False
     optimizer_rank: int = 128
+    keep_gradients: bool | None = None
     ema: bool = False
     num_gpus: int = 1
     sharding: str | None = None
@@ -158,12 +163,13 @@ def kernels(recipe: Recipe) -> dict[str, Any]:
     return found
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in version.split(".")[:2])
-    except ValueError:
+def _numbers(version: str) -> tuple[int, int]:
+    """Major and minor; a major alone is its first release."""
+    found = re.fullmatch(r"([0-9]{1,4})(?:\.([0-9]{1,4}))?(?:\.[0-9A-Za-z.+-]*)?", version)
+    if found is None:
         raise UsageError(f"--transformers-version {version!r} is not a version such as 4.48",
-                         field="transformers_version") from None  # fmt: skip
+                         field="transformers_version")  # fmt: skip
+    return int(found[1]), int(found[2] or 0)
 
 
 def resolve(recipe: Recipe) -> Recipe:
@@ -198,7 +204,7 @@ def resolve(recipe: Recipe) -> Recipe:
             if value is not None:
                 changes[field.name] = value
     resolved = replace(recipe, **changes)  # type: ignore[arg-type]
-    _check(resolved)
+    check(resolved)
     return resolved
 
 
@@ -225,42 +231,3 @@ def near(value: str, known: tuple[str, ...]) -> str:
     """What to try instead of an unknown value."""
     close = difflib.get_close_matches(value, known, n=1, cutoff=0.5)
     return f"; did you mean {close[0]}?" if close else f"; expected one of {', '.join(known)}"
-
-
-def _check(recipe: Recipe) -> None:
-    """Refuse what cannot be run."""
-    for option in (
-        "per_device_train_batch_size", "gradient_accumulation_steps", "max_seq_length", "num_gpus", "lora_rank",
-        "checkpoint_every", "tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size",
-        "expert_parallel_size", "prompt_tokens", "optimizer_rank",
-    ):  # fmt: skip
-        value = getattr(recipe, option)
-        if value is not None and not 1 <= value <= 1 << 30:
-            raise UsageError(f"--{option.replace('_', '-')} is {value}; expected a whole number from 1", field=option)
-    if recipe.lora_dropout is not None and not 0 <= recipe.lora_dropout < 1:
-        raise UsageError(f"--lora-dropout is {recipe.lora_dropout}; expected 0 to below 1", field="lora_dropout")
-    if recipe.sharding in ("zero1", "zero2", "zero3", "fsdp", "fsdp2", "hsdp") and recipe.num_gpus == 1:
-        raise UsageError(
-            f"--sharding {recipe.sharding} shares states between GPUs, and --num-gpus is 1; leave it out",
-            field="sharding",
-        )
-    quantised = recipe.base_quantization != "none"
-    if quantised and not recipe.adapters and recipe.method not in ("inference", "prompt"):
-        raise UsageError(
-            f"--base-quantization {recipe.base_quantization} freezes the base; --method {recipe.method} trains it:"
-            " use qlora",
-            field="base_quantization",
-        )
-    if recipe.method in ("qlora", "qdora") and not quantised:
-        raise UsageError(f"--method {recipe.method} needs a quantised base, and --base-quantization is none",
-                         field="base_quantization")  # fmt: skip
-    model_ways = recipe.tensor_parallel_size * recipe.pipeline_parallel_size * recipe.context_parallel_size
-    if recipe.num_gpus % model_ways:
-        raise UsageError(
-            f"--num-gpus {recipe.num_gpus} is not a multiple of tensor x pipeline x context parallel = {model_ways}",
-            field="num_gpus",
-        )
-    if recipe.framework == "megatron" and "8bit" in (recipe.optim or ""):
-        raise UsageError("Megatron has no 8-bit optimizer; use --optim adamw_apex_fused", field="optim")
-    if recipe.generation_share is not None and not 0 <= recipe.generation_share < 1:
-        raise UsageError("--generation-share is a fraction from 0 to below 1", field="generation_share")

@@ -131,7 +131,7 @@ class Segments:
         size = self.tape().rounding(self.stream_numel * self.width)
         return [
             checkpointed(inside[at : at + every], forwards[at : at + every], stream_bytes=size,
-                         reentrant=self.kernels.reentrant)
+                         reentrant=self.kernels.reentrant, units=self.reduces_units)
             for at in range(0, len(inside), every)
         ]  # fmt: skip
 
@@ -153,8 +153,15 @@ class Segments:
         )  # fmt: skip
 
     @property
+    def reduces_units(self) -> bool:
+        """FSDP: a layer's gradients are joined, reduced and gone when it is through."""
+        return self.recipe.sharding in FSDP and self.keep_gradients
+
+    @property
     def keep_gradients(self) -> bool:
         """Parameters keep the gradients that this micro-batch makes."""
+        if self.recipe.sharding in FSDP:
+            return not self.recipe.optimizer_in_backward  # until their unit is through
         shared = self.recipe.sharding in ("zero2", "zero3")
         return not (self.recipe.optimizer_in_backward or gradients_wait(self.recipe) or shared)
 
@@ -220,7 +227,9 @@ def gradients_wait(recipe: Recipe) -> bool:
     """The gradients of an earlier micro-batch or step are alive while this one runs."""
     # 16-bit weights under autocast are what a Trainer makes, and Trainers set gradients to None.
     trainer = recipe.autocast != "none" and recipe.dtype != "float32"
-    kept = bool(kernels(recipe).get("gradients_kept", False)) and not trainer
+    kept = recipe.keep_gradients
+    if kept is None:
+        kept = bool(kernels(recipe).get("gradients_kept", False)) and not trainer
     return recipe.method != "inference" and (recipe.gradient_accumulation_steps > 1 or kept)
 
 

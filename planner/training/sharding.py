@@ -18,13 +18,16 @@ bucket h^2, prefetch 0.9 h^2); torch FSDP; accelerate utils/fsdp_utils.py (fp32 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from planner.training.recipe import AUTOCASTS, Recipe, kernels
-from planner.training.states import States
+from planner.training.states import States, adapter_tensors
 from planner.training.trainable import Inventory, TrainTensor
 
 FSDP = frozenset({"fsdp", "fsdp2", "hsdp"})
 _FULLY = FSDP | {"zero3"}
+# Stacks whose trainer is the HF Trainer, with accelerate under it.
+_ACCELERATE = ("transformers", "trl", "fms", "axolotl", "llamafactory")
 # Which pieces of a quantised matrix are parameters: packed values; of a GPTQ matrix the zero points too
 # (fms_acceleration_peft autogptq_utils.py PATCH_FOR_FSDP_TRITON_V2).
 _PARAMETERS = {"fused": (0, 3)}
@@ -36,6 +39,7 @@ class Sharded:
 
     Args:
         weights, gradients, optimizer: what stays. `gradients` is what is alive at the optimizer's step.
+        waiting: gradients of earlier micro-batches beside the next one.
         buckets: alive from the first backward on.
         gathered: alive during forward and backward.
         gathered_layers: besides these, in forward, at the start of the loss's backward, in the backward of the layers.
@@ -48,6 +52,7 @@ class Sharded:
 
     weights: int
     gradients: int
+    waiting: int
     optimizer: int
     buckets: int
     gathered: int
@@ -68,19 +73,20 @@ def data_ranks(recipe: Recipe) -> int:
     return ranks
 
 
-def shard(states: States, found: Inventory, recipe: Recipe, *, hidden_size: int) -> Sharded:
-    """The share of one rank under the (resolved) recipe's sharding."""
+def shard(
+    states: States, found: Inventory, recipe: Recipe, *, hidden_size: int, whole: States | None = None
+) -> Sharded:
+    """The share of one rank under the (resolved) recipe's sharding.
+
+    Args:
+        states, found: what a rank computes with (under expert parallelism its own experts).
+        whole: the same with all experts, which is what is divided over all ranks.
+    """
+    whole = whole or states
     ranks, kind = data_ranks(recipe), recipe.sharding or "none"
-    upcast = accelerate_upcasts(recipe)
-    weights = states.frozen_bytes + states.trained_weight_bytes + states.weight_rounding_bytes
-    gradients, optimizer = states.gradient_bytes, states.optimizer_bytes + states.master_bytes - states.paged_bytes
-    temporary = states.step_temporary_bytes()
-    if upcast:
-        scale = 4 * states.trained_numel
-        weights += scale - states.trained_weight_bytes
-        gradients, temporary = scale, scale if temporary else 0
-        if states.optimizer.states[:1] == ("param",):
-            optimizer *= 2
+    own, all_ranks = _totals(states, recipe), _totals(whole, recipe)
+    weights, gradients, optimizer, temporary = own
+    each = tuple(-(-size // ranks) for size in all_ranks)
     # A matrix arrives in 16 bit and is packed on the GPU, one after the other.
     arriving = max((2 * t.numel for t, _ in found.all() if t.storage == "dequantised"), default=0)
     loading, buckets, gathered, unit_gradients, host = weights + arriving, 0, 0, 0, 0
@@ -89,17 +95,18 @@ def shard(states: States, found: Inventory, recipe: Recipe, *, hidden_size: int)
     if kind == "ddp" and ranks > 1:
         buckets = gradients
     if kind in ("zero1", "zero2", "zero3"):
-        optimizer, temporary = -(-optimizer // ranks), -(-temporary // ranks)
+        optimizer, temporary = each[2:]
         buckets = min(2 * hidden_size * hidden_size, gradients)
     if kind in ("zero2", "zero3"):
         # a unit's gradients before they are reduced; never more than dividing them saves
-        unit_gradients = min(_unit_gradients(found, recipe), gradients - -(-gradients // ranks))
-        gradients = -(-gradients // ranks)
+        unit_gradients = min(_unit_gradients(found, recipe), gradients - each[1])
+        gradients = each[1]
     if kind in FSDP:
-        optimizer, gradients, temporary = (-(-size // ranks) for size in (optimizer, gradients, temporary))
+        gradients, optimizer, temporary = each[1:]
+    waiting = _waiting(found, recipe, gradients)
     if kind in _FULLY:
         units, root, constants = _units(found, recipe), _root(found, recipe), _constants(found)
-        share = -(-(weights - constants) // ranks) + constants
+        share = -(-(all_ranks[0] - constants) // ranks) + constants
         loading = share + max(units)
         if kind == "zero3":
             gathered = min(2 * max(units) + root, weights - share)  # all gathered is what the stage before holds
@@ -118,10 +125,41 @@ def shard(states: States, found: Inventory, recipe: Recipe, *, hidden_size: int)
         host += weights + gradients
         weights = gradients = 0
     return Sharded(
-        weights=weights, gradients=gradients, optimizer=optimizer, buckets=buckets, gathered=gathered,
+        weights=weights, gradients=gradients, waiting=waiting, optimizer=optimizer, buckets=buckets, gathered=gathered,
         gathered_layers=gathered_layers, unit_gradients=unit_gradients, step_temporary=temporary, host=host,
         loading=loading, shards_gradients=kind in _FULLY or kind == "zero2", notes=notes,
     )  # fmt: skip
+
+
+def _totals(states: States, recipe: Recipe) -> tuple[int, int, int, int]:
+    """Bytes of weights, gradients, optimizer states, and of the step besides, before they are divided."""
+    weights = states.frozen_bytes + states.trained_weight_bytes + states.weight_rounding_bytes
+    gradients, optimizer = states.gradient_bytes, states.optimizer_bytes + states.master_bytes - states.paged_bytes
+    temporary = states.step_temporary_bytes()
+    if accelerate_upcasts(recipe):
+        scale = 4 * states.trained_numel
+        weights += scale - states.trained_weight_bytes
+        gradients, temporary = scale, scale if temporary else 0
+        if states.optimizer.states[:1] == ("param",):
+            optimizer *= 2
+    return weights, gradients, optimizer, temporary
+
+
+def _waiting(found: Inventory, recipe: Recipe, gradients: int) -> int:
+    """Gradients of earlier micro-batches: as they are divided, or whole where accelerate does not reduce them yet.
+
+    Source: accelerate 1.15 accelerator.py no_sync (FSDP: no_sync; FSDP2: set_requires_gradient_sync(False)), which
+    transformers 5.24 trainer.py enters for all but the last micro-batch.
+    """
+    if recipe.sharding not in FSDP or recipe.gradient_accumulation_steps == 1 or recipe.framework not in _ACCELERATE:
+        return gradients
+    width = AUTOCASTS[recipe.autocast or "none"]
+    size = 0
+    for tensor, count in found.all():
+        own = tensor.numel * min(tensor.width, width or tensor.width) if tensor.trainable else 0
+        adapters = sum(prod(shape) * min(wide, width or wide) for _, shape, wide in adapter_tensors(tensor))
+        size += count * (own + adapters)
+    return size
 
 
 def _gathered_units(recipe: Recipe) -> tuple[int, int, int]:
@@ -146,7 +184,7 @@ def accelerate_upcasts(recipe: Recipe) -> bool:
         and bool(AUTOCASTS[recipe.autocast or "none"])
         and recipe.dtype != "float32"
         and not recipe.adapters
-        and recipe.framework in ("transformers", "trl", "fms", "axolotl", "llamafactory")
+        and recipe.framework in _ACCELERATE
         and not kernels(recipe).get("keeps_low_precision")
     )
 

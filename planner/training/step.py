@@ -15,7 +15,7 @@ from planner.model.tensor import Role
 from planner.training.profiles import Profile, without_graph
 from planner.training.recipe import Recipe
 from planner.training.segments import Segments, gradients_wait
-from planner.training.sharding import FSDP, accelerate_upcasts, data_ranks, holds_backward
+from planner.training.sharding import accelerate_upcasts, data_ranks, holds_backward
 from planner.training.states import adapter_tensors
 from planner.training.trainable import Inventory, TrainTensor
 
@@ -122,14 +122,14 @@ class _Step(Segments):
             live += head.backward_left + self._pending_bytes(trained_embedding)
         backward_peak = live
         held = stream if holds_backward(self.recipe) else 0
-        units = self.recipe.sharding in FSDP and self.keep_gradients
+        units = self.reduces_units
         for position, one in enumerate(reversed(profiles)):
             live += offloaded
             backward_peak = max(backward_peak, live + one.backward_peak)
             live += one.backward_left
-            if units:  # a unit's gradients are put into one tensor, reduced, and gone
-                backward_peak = max(backward_peak, live + one.gradient_bytes)
-                live -= one.gradient_bytes
+            if units:
+                backward_peak = max(backward_peak, live + one.unit_bytes)
+                live -= one.unit_bytes
             live += shares[position] + held * (2 if position else 1)  # the gradient of its input is still in use
         gradients = sum(one.gradient_bytes for one in ends)
         if trained_embedding:
@@ -168,10 +168,9 @@ class _Step(Segments):
         return self.tape().rounding(matrix.numel * matrix.width)
 
     def _in_flight(self) -> int:
-        """Micro-batches whose saved tensors one pipeline stage holds (1F1B): all stages' worth on the first."""
-        if not self.found.first or self.recipe.pipeline_parallel_size == 1:
-            return 1
-        return min(self.recipe.gradient_accumulation_steps, self.recipe.pipeline_parallel_size)
+        """Micro-batches whose saved tensors one pipeline stage holds (1F1B): one for every stage from here on."""
+        below = self.recipe.pipeline_parallel_size - self.found.stage
+        return min(self.recipe.gradient_accumulation_steps, below)
 
     def _forward_only(self) -> StepMemory:
         """One forward without a graph: the cache of every layer, one layer's tensors, the logits in 16 bit."""

@@ -90,6 +90,7 @@ class Inventory:
     notes: tuple[str, ...]
     first: bool = True
     last: bool = True
+    stage: int = 0
 
     def all(self) -> list[tuple[TrainTensor, int]]:
         """Every tensor with how many layers have one like it."""
@@ -97,6 +98,16 @@ class Inventory:
         for group in self.layers:
             found += [(tensor, len(group.indices)) for tensor in group.tensors]
         return found
+
+
+def distinct_stages(spec: ModelSpec, recipe: Recipe) -> tuple[int, ...]:
+    """Pipeline stages that may hold the most: the first of each that hold the same layers, and the last."""
+    stages = recipe.pipeline_parallel_size
+    found: dict[tuple[bool, tuple[int, ...]], int] = {}
+    for stage, run in enumerate(stage_slices(stage_layer_counts(len(spec.layers), stages))):
+        same = (stage in (0, stages - 1), tuple(id(layer) for layer in spec.layers[run]))
+        found.setdefault(same, stage)
+    return tuple(sorted({*found.values(), stages - 1}))
 
 
 def inventory(model: Model, recipe: Recipe, *, stage: int = 0) -> Inventory:
@@ -171,6 +182,7 @@ class _Reader:
         return Inventory(
             embeddings=embeddings if first else (), layers=tuple(layers), head=head if last else (),
             towers=tuple(towers) if first else (), notes=tuple(self.notes), first=first, last=last,
+            stage=stage,
         )  # fmt: skip
 
     def _check_matches(self) -> None:
