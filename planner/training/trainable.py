@@ -15,6 +15,7 @@ from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Role, Tensor
 from planner.training.blocks.block import Adapter
 from planner.training.lora_targets import Targets
+from planner.training.own_layout import taken_apart
 from planner.training.peft_targets import fails_when_adapted
 from planner.training.recipe import DTYPES, Recipe, kernels
 
@@ -110,6 +111,7 @@ def inventory(model: Model, recipe: Recipe, *, stage: int = 0) -> Inventory:
 
 class _Reader:
     def __init__(self, spec: ModelSpec, recipe: Recipe) -> None:
+        spec = taken_apart(spec) if kernels(recipe).get("modules") == "litgpt" else spec
         self.spec, self.recipe = spec, recipe
         multiple = 128 * recipe.tensor_parallel_size if recipe.framework == "megatron" else 1
         self.parallelism = Parallelism(
@@ -154,9 +156,11 @@ class _Reader:
         head = tuple(self._tensor(tensor, tensor.name, outside or recipe.method == "freeze") for tensor in spec.head)
         if spec.tie_word_embeddings and kernels(recipe).get("untied"):
             head += tuple(
-                replace(t, tensor=replace(t.tensor, name="lm_head.weight", role=Role.LM_HEAD))
-                for t in embeddings
-                if t.tensor.role is Role.EMBEDDING
+                self._tensor(
+                    replace(tensor, name="lm_head.weight", role=Role.LM_HEAD, linear=True), "lm_head.weight", outside
+                )
+                for tensor in spec.embeddings
+                if tensor.role is Role.EMBEDDING
             )
             self.notes.append(f"{recipe.framework} does not tie the output matrix to the embedding")
         towers = [self._tensor(tensor, tensor.name, False) for stack in spec.stacks for tensor in stack.tensors]
