@@ -28,8 +28,9 @@ class Segments:
 
     def __init__(self, model: Model, found: Inventory, recipe: Recipe, *, exact_sizes: bool) -> None:
         self.model, self.found, self.recipe, self.exact = model, found, recipe, exact_sizes
-        self.spec = model.spec
         self.own = kernels(recipe)
+        tied = model.spec.tie_word_embeddings and not self.own.get("untied")
+        self.spec = replace(model.spec, tie_word_embeddings=tied)
         self.autocast = AUTOCASTS[recipe.autocast or "none"]
         self.width = self._stream_width()
         self.seq = -(-recipe.max_seq_length // recipe.context_parallel_size)
@@ -208,6 +209,12 @@ class Segments:
             return 0
         tape = self.tape()
         return tape.rounding(self.stream_numel * (1 if tape.cuda else self.width))
+
+    def earlier_logits_bytes(self) -> int:
+        """The fp32 logits of the step before, which litgpt's loop still names while the model runs again."""
+        if self.own.get("chunking") != "litgpt" or self.recipe.loss != "chunked" or not self.found.last:
+            return 0
+        return self.tape().rounding(self.tokens * self.spec.vocab_size * 4)
 
     def shared_bytes(self) -> int:
         """Rotary tables, token ids, labels and the mask, which all layers share."""
