@@ -93,7 +93,8 @@ class Targets:
             UsageError: a name leads to a router that is no linear layer, which PEFT refuses.
         """
         if self.own_modules:
-            return Found() if self.match(tensor, name) else None
+            adapted = "head" in self.asked if tensor.role is Role.LM_HEAD else self.match(tensor, name)
+            return Found() if adapted else None
         if not self.through_peft and tensor.num_experts:
             names = linear_names_in_4(name, self.model_type)
             matching = sum(self.all_linear or self._named(each) for each in names)

@@ -3,13 +3,13 @@
 hf            the logits, in fp32, their log-softmax; backward makes the gradient of each            2 + 4 + 4 + 4 B
 shifted copy  transformers up to 4.49 also copied the logits without the last position                        + 4 B
 in-place      the gradient is written over the logits (unsloth, fms foak, Triton cross entropy)
-chunked       litgpt: 128 tokens at a time, all kept in fp32; torchtune: 8 chunks; TRL: 256 tokens, recomputed
+chunked       torchtune: 8 chunks; TRL: 256 tokens, recomputed; litgpt: 128 positions (see `litgpt_loss`)
 liger, cce    a chunk of the logits at a time, gradients made in forward; never all logits
 megatron      vocabulary-parallel cross entropy on fp32 logits
 
 T x V logits are the largest tensors of most fine-tunes, so the order in which the copies die is kept exactly.
-Sources: transformers 5.24 loss/loss_utils.py (ForCausalLMLoss), 4.45 and 4.48 modeling_llama.py; litgpt utils.py
-chunked_cross_entropy; torchtune modules/loss; liger ops/fused_linear_cross_entropy.py.
+Sources: transformers 5.24 loss/loss_utils.py (ForCausalLMLoss), 4.45 and 4.48 modeling_llama.py; torchtune
+modules/loss; liger ops/fused_linear_cross_entropy.py.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from planner.training.blocks.norms import norm
 from planner.training.tape import Tape, Value, detached
 
 FP32 = 4
-_LITGPT_CHUNK = 128  # tokens; litgpt finetune/lora.py lm_head_chunk_size
 _TRL_CHUNK = 256  # tokens; trl sft_config.py chunked_nll
 _TORCHTUNE_CHUNKS = 8  # torchtune modules/loss CEWithChunkedOutputLoss num_output_chunks
 
@@ -42,6 +41,7 @@ class Head:
         shifted_copy: the logits without the last position are copied.
         keep_outputs: the logits live through backward.
         extra_scaling: the model divides or caps its logits (Gemma 2, Cohere, Granite): one more copy.
+        whole_logits: litgpt: the logits of all positions are made at once (full fine-tune).
         kept_tokens: positions whose logits are made.
         softcap: tanh of the logits is kept.
         in_place_converts: the in-place kernel is handed what transformers hands to cross entropy (fp32, copied);
@@ -61,6 +61,7 @@ class Head:
     in_place_converts: bool = True
     compiled: bool = False
     kept_tokens: int = 0
+    whole_logits: bool = False
 
 
 def run_head(block: Block, head: Head, hidden: Value) -> tuple[Value, list[Value]]:
@@ -79,14 +80,14 @@ def run_head(block: Block, head: Head, hidden: Value) -> tuple[Value, list[Value
     if head.scaled:
         logits = ops.scale(block.tape, logits)
     if head.softcap:
-        logits = _softcap(block.tape, logits)
+        logits = softcapped(block.tape, logits)
     if head.upcast == "model":
         logits = ops.cast(block.tape, logits, FP32)
     loss = _loss(block.tape, head, logits)
     return loss, [detached(logits)] if head.keep_outputs else []
 
 
-def _softcap(tape: Tape, logits: Value) -> Value:
+def softcapped(tape: Tape, logits: Value) -> Value:
     """cap * tanh(logits / cap)."""
     return ops.scale(tape, ops.keep_result(tape, ops.scale(tape, logits)))
 
@@ -164,18 +165,13 @@ def _chunked(block: Block, head: Head, hidden: Value) -> tuple[Value, list[Value
     tokens = hidden.numel // head.output.in_features
     if head.chunking == "trl":
         return _recomputed_chunks(block, head, hidden, tokens), []
-    count = -(-tokens // _LITGPT_CHUNK) if head.chunking == "litgpt" else min(tokens, _TORCHTUNE_CHUNKS)
-    count = min(count, 64)  # more chunks change the peak by less than one of them
-    rows = -(-tokens // count)
+    rows = -(-tokens // min(tokens, _TORCHTUNE_CHUNKS))
     sizes = [min(rows, tokens - start) for start in range(0, tokens, rows)]
     pieces = ops.split(tape, hidden, [size * head.output.in_features for size in sizes])
     logits = [linear(block, "lm_head", piece) for piece in pieces]
     del pieces
     if head.softcap:
-        logits = [_softcap(tape, piece) for piece in logits]
-    if head.chunking == "litgpt":
-        # Fabric hands a 16-bit model's outputs out in fp32 (lightning fabric HalfPrecision.convert_output)
-        logits = [ops.cast(tape, piece, FP32) for piece in logits]
+        logits = [softcapped(tape, piece) for piece in logits]
     losses = []
     for piece in logits:
         if head.compiled:
@@ -188,7 +184,7 @@ def _chunked(block: Block, head: Head, hidden: Value) -> tuple[Value, list[Value
     total = losses[0]
     for one in losses[1:]:
         total = ops.add(tape, total, one)
-    return total, [detached(piece) for piece in logits] if head.chunking == "litgpt" else []
+    return total, []
 
 
 def _recomputed_chunks(block: Block, head: Head, hidden: Value, tokens: int) -> Value:

@@ -37,6 +37,27 @@ def add_rows(tape: Tape, total: Value, rows: Value, index: Value) -> Value:
     return tape.record(out, (total, rows), backward)
 
 
+def split_apart(tape: Tape, x: Value, sizes: Sequence[int]) -> list[Value]:
+    """`x.split(sizes)`: views; the pieces' gradients wait for one another, and are then put side by side.
+
+    Source: torch 2.13 autograd: SplitWithSizesBackward0 is one node with as many inputs as there are pieces.
+    """
+    waiting: list[Value] = []
+    numel, width = x.numel, x.width
+
+    def gather(_grad: Value) -> Sequence[Value | None]:
+        whole = tape.new(numel, width)
+        waiting.clear()
+        return (whole,)
+
+    def wait(grad: Value) -> Sequence[Value | None]:
+        waiting.append(grad_alias(grad))
+        return (Value(0, width, None),)
+
+    gathered = tape.record(Value(numel, width, x.storage), (x,), gather)
+    return [tape.record(Value(size, width, x.storage), (gathered,), wait) for size in sizes]
+
+
 def collect(tape: Tape, x: Value, times: int) -> Value:
     """All-gather of a sequence-parallel tensor; backward scatters the sum."""
     if times == 1:

@@ -14,6 +14,7 @@ from planner.training.allocator import segment_share
 from planner.training.blocks.block import Block, Kernels, Weight
 from planner.training.blocks.layer import local_layer, run_layer
 from planner.training.habits import has_habit
+from planner.training.litgpt_loss import run_litgpt_head
 from planner.training.loss import Head, run_head
 from planner.training.profiles import Profile, checkpointed, profile, without_graph
 from planner.training.recipe import AUTOCASTS, Recipe, kernels
@@ -27,8 +28,9 @@ class Segments:
 
     def __init__(self, model: Model, found: Inventory, recipe: Recipe, *, exact_sizes: bool) -> None:
         self.model, self.found, self.recipe, self.exact = model, found, recipe, exact_sizes
-        self.spec = model.spec
         self.own = kernels(recipe)
+        tied = model.spec.tie_word_embeddings and not self.own.get("untied")
+        self.spec = replace(model.spec, tie_word_embeddings=tied)
         self.autocast = AUTOCASTS[recipe.autocast or "none"]
         self.width = self._stream_width()
         self.seq = -(-recipe.max_seq_length // recipe.context_parallel_size)
@@ -69,7 +71,8 @@ class Segments:
             loops_over_experts=bool(own.get("loops_over_experts", False)),
             own_modules=bool(own.get("own_modules", False)),
             caches=bool(recipe.use_cache) and recipe.method != "inference" and not recipe.gradient_checkpointing,
-            joined_projections=bool(own.get("joined_projections", False)),
+            modules=str(own.get("modules", "")),
+            fused_activation=own.get("modules") == "litgpt",
         )
 
     def block(self, tape: Tape, tensors: tuple[TrainTensor, ...]) -> Block:
@@ -172,7 +175,9 @@ class Segments:
         if output is None:
             tied = (*self.found.embeddings, *self.found.head)
             output = next(t for t in tied if t.tensor.role is Role.EMBEDDING)
-        weight = replace(self._weight(output), adapter=None)
+        weight = self._weight(output)
+        if self.own.get("modules") != "litgpt":
+            weight = replace(weight, adapter=None)
         if self.recipe.objective == "reward":
             weight = replace(weight, out_features=1)  # a score head: one row in place of the vocabulary
         recipe, own = self.recipe, self.own
@@ -183,14 +188,15 @@ class Segments:
             in_place_converts=bool(own.get("in_place_converts", True)), compiled=bool(own.get("compiled", False)),
             kept_tokens=(recipe.logits_to_keep or 0) * self.batch,
             softcap=has_habit(self.spec.model_type, "softcapped_logits"),
-            scaled=has_habit(self.spec.model_type, "scaled_logits"),
+            scaled=has_habit(self.spec.model_type, "scaled_logits"), whole_logits=not recipe.adapters,
         )  # fmt: skip
 
         def forward(tape: Tape, x: Value) -> tuple[Value, list[Value]]:
             block = self.block(tape, tuple(t for t in tensors if t is not output))
             block.weights = {**block.weights, "lm_head.weight": weight}
             ways = block.sequence_ways
-            return run_head(block, head, row_ops.collect(tape, x, ways))
+            run = run_litgpt_head if head.chunking == "litgpt" and head.loss == "chunked" else run_head
+            return run(block, head, row_ops.collect(tape, x, ways))
 
         return profile(
             self.tape, forward, numel=self.stream_numel, width=self.width, needs_grad=below,
@@ -211,12 +217,18 @@ class Segments:
         tape = self.tape()
         return tape.rounding(self.stream_numel * (1 if tape.cuda else self.width))
 
+    def earlier_logits_bytes(self) -> int:
+        """The fp32 logits of the step before, which litgpt's loop still names while the model runs again."""
+        if self.own.get("chunking") != "litgpt" or self.recipe.loss != "chunked" or not self.found.last:
+            return 0
+        return self.tape().rounding(self.tokens * self.spec.vocab_size * 4)
+
     def shared_bytes(self) -> int:
         """Rotary tables, token ids, labels and the mask, which all layers share."""
         tape = self.tape()
         size = 3 * tape.rounding(self.tokens * 8)
         rotary = max((getattr(m, "rotary_dim", 0) for layer in self.spec.layers for m in layer.mixers), default=0)
-        size += 2 * tape.rounding(self.seq * rotary * self.width)
+        size += 2 * tape.rounding(self.seq * rotary * int(self.own.get("rotary_table_width", self.width)))
         if self.kernels.attention == "eager":
             windows = {getattr(m, "sliding_window", None) for layer in self.spec.layers for m in layer.mixers}
             size += len(windows) * tape.rounding(self.batch * self.seq * self.seq * self.width)

@@ -213,9 +213,9 @@ def _trained(
 ) -> TrainedTensor:
     numel = prod(shape)
     gradient = _GRADIENTS[recipe.grad_dtype] if recipe.grad_dtype else width
-    master = recipe.master_weights == "fp32" and width < DTYPES["float32"]
+    master = recipe.master_weights == "fp32" and width < DTYPES["float32"] and tensor.stepped
     state_width = 4 if master else width
-    kept = chosen.state_tensors(shape, state_width, recipe.optimizer_rank)
+    kept = chosen.state_tensors(shape, state_width, recipe.optimizer_rank) if tensor.stepped else ()
     in_32_bit = tensor.tensor.role is Role.EMBEDDING and recipe.framework in _TRAINERS
     if in_32_bit and "int8" in chosen.states and tensor.trainable:
         kept = tuple(numel * 4 for _ in chosen.states)

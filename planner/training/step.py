@@ -110,7 +110,7 @@ class _Step(Segments):
         waiting = (self._in_flight() - 1) * max(0, live - start)
         live += waiting
         forward_peak += waiting
-        phases = [Phase(name="forward", activation_bytes=forward_peak)]
+        phases = [Phase(name="forward", activation_bytes=forward_peak + self.earlier_logits_bytes())]
         if head is not None:
             phases.append(Phase(name="loss forward", activation_bytes=live + head.forward_peak))
             live += head.forward_left

@@ -15,6 +15,7 @@ from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Role, Tensor
 from planner.training.blocks.block import Adapter
 from planner.training.lora_targets import Targets
+from planner.training.own_layout import taken_apart
 from planner.training.peft_targets import fails_when_adapted
 from planner.training.recipe import DTYPES, Recipe, kernels
 
@@ -43,6 +44,7 @@ class TrainTensor:
         trainable: gets a gradient and optimizer states.
         adapter: its low-rank adapter.
         saved_copy: a trainable copy is kept beside the frozen original (PEFT's modules_to_save).
+        stepped: an optimizer takes its gradient up.
     """
 
     tensor: Tensor
@@ -53,6 +55,7 @@ class TrainTensor:
     trainable: bool
     adapter: Adapter | None = None
     saved_copy: bool = False
+    stepped: bool = True
 
     @property
     def numel(self) -> int:
@@ -121,6 +124,7 @@ def inventory(model: Model, recipe: Recipe, *, stage: int = 0) -> Inventory:
 
 class _Reader:
     def __init__(self, spec: ModelSpec, recipe: Recipe) -> None:
+        spec = taken_apart(spec) if kernels(recipe).get("modules") == "litgpt" else spec
         self.spec, self.recipe = spec, recipe
         multiple = 128 * recipe.tensor_parallel_size if recipe.framework == "megatron" else 1
         self.parallelism = Parallelism(
@@ -161,13 +165,15 @@ class _Reader:
             )
             layers.append(LayerGroup(layer=layer, indices=tuple(indices), tensors=tensors, trains=trains))
         outside = recipe.method == "full" or recipe.method == "galore"
-        embeddings = tuple(self._tensor(tensor, tensor.name, outside) for tensor in spec.embeddings)
+        embeddings = self._embeddings(outside)
         head = tuple(self._tensor(tensor, tensor.name, outside or recipe.method == "freeze") for tensor in spec.head)
         if spec.tie_word_embeddings and kernels(recipe).get("untied"):
             head += tuple(
-                replace(t, tensor=replace(t.tensor, name="lm_head.weight", role=Role.LM_HEAD))
-                for t in embeddings
-                if t.tensor.role is Role.EMBEDDING
+                self._tensor(
+                    replace(tensor, name="lm_head.weight", role=Role.LM_HEAD, linear=True), "lm_head.weight", outside
+                )
+                for tensor in spec.embeddings
+                if tensor.role is Role.EMBEDDING
             )
             self.notes.append(f"{recipe.framework} does not tie the output matrix to the embedding")
         towers = [self._tensor(tensor, tensor.name, False) for stack in spec.stacks for tensor in stack.tensors]
@@ -184,6 +190,21 @@ class _Reader:
             towers=tuple(towers) if first else (), notes=tuple(self.notes), first=first, last=last,
             stage=stage,
         )  # fmt: skip
+
+    def _embeddings(self, trained: bool) -> tuple[TrainTensor, ...]:
+        """The embeddings; a framework may put another in a quantised model's place and let the first live on.
+
+        litgpt does so after it has frozen the model and made the optimizer, so that the new one has a gradient that
+        nothing takes up or clears (litgpt 0.5.13 finetune/lora.py main: StableEmbedding, `old_embedding`).
+        """
+        found = tuple(self._tensor(tensor, tensor.name, trained) for tensor in self.spec.embeddings)
+        quantised = self.recipe.base_quantization not in (None, "none")
+        if not (quantised and self.recipe.adapters and kernels(self.recipe).get("replaces_embedding")):
+            return found
+        self._note(f"{self.recipe.framework} replaces a quantised model's embedding: the old one lives on, the new one"
+                   " has a gradient that no optimizer takes up")  # fmt: skip
+        replaced = tuple(replace(t, trainable=True, stepped=False) for t in found if t.tensor.role is Role.EMBEDDING)
+        return replaced + found
 
     def _check_matches(self) -> None:
         recipe = self.recipe
@@ -236,7 +257,9 @@ class _Reader:
     def _quantised(self, tensor: Tensor) -> bool:
         recipe = self.recipe
         kind = recipe.base_quantization
-        if kind in (None, "none") or not tensor.linear or tensor.role in (Role.LM_HEAD, Role.ROUTER):
+        if kind in (None, "none") or not tensor.linear:
+            return False
+        if tensor.role is Role.ROUTER or (tensor.role is Role.LM_HEAD and not kernels(recipe).get("quantises_head")):
             return False
         if tensor.num_experts and kind in _BNB and not kernels(recipe).get("loops_over_experts"):
             self._note("experts are stacked parameters, which bitsandbytes does not convert: they stay in 16 bit")

@@ -32,11 +32,6 @@ def attention(block: Block, kind: Attention, x: Value) -> Value:
         else:  # an earlier layer's, kept there
             key = block.constant(block.tokens * kind.key_size, query.width)
             value = block.constant(block.tokens * kind.value_size, query.width)
-        if block.kernels.joined_projections and groups_of(kind) == 1:
-            sizes = [query.numel, key.numel, value.numel]
-            joined = ops.cat(tape, (query, key, value))
-            query, key, value = ops.split(tape, joined, sizes)
-            del joined
     gate = None
     if kind.gated_query:
         query, gate = ops.split(tape, query, [query.numel // 2] * 2)

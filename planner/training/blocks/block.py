@@ -69,14 +69,15 @@ class Kernels:
 
     Args:
         attention: "eager", "sdpa", "flash_attention_2".
-        norm: "hf" (fp32 copies), "fused" (keeps x and rstd), "litgpt".
+        norm: "hf" (fp32 copies), "fused" (keeps x and rstd), "litgpt" (all in fp32).
         mlp: "hf" or "liger" (keeps gate and up, recomputes their product).
         rope: "hf", "fused" (in place) or "fp32" (torchtune: converts to fp32).
         masked: SDPA is given a mask (padding): keys and values are repeated to all heads, and each layer converts the
             mask to the type of the queries and keeps it.
         expand_keys: keys and values are repeated to all heads before the kernel; `_in_sdpa`: before SDPA's.
         attention_classes: every model has classes of its own for SDPA and flash attention; `old_`: some models have.
-        joined_projections: queries, keys and values are views of one matrix product, whatever the checkpoint has.
+        modules: whose blocks run, where the framework's own differ in what they keep: "litgpt" or "".
+        fused_activation: activations that some models write in Python are one function.
         caches: keys and values go through a cache object, which copies them.
         fused_adapters: a quantised matrix and its adapter run as one function.
         loops_over_experts: experts run one after the other, not in one grouped product.
@@ -96,7 +97,7 @@ class Kernels:
     masked: bool = False
     dropout: Dropout = NO_DROPOUT
     reentrant: bool = False
-    joined_projections: bool = False
+    modules: str = ""
     caches: bool = False
     fused_adapters: bool = False
     loops_over_experts: bool = False

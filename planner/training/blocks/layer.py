@@ -23,6 +23,7 @@ from planner.model.kinds.short_conv import ShortConv
 from planner.model.spec import Layer, Mixer
 from planner.model.tensor import Norm
 from planner.training import ops, row_ops
+from planner.training.blocks import litgpt
 from planner.training.blocks.attention import attention
 from planner.training.blocks.block import Block
 from planner.training.blocks.feed_forward import mlp
@@ -136,6 +137,8 @@ def _part(
 def _parallel(block: Block, layer: Layer, where: Norms, hidden: Value) -> Value:
     assert where.before_mixer is not None
     tape, residual, drops = block.tape, hidden, block.kernels.dropout
+    if block.kernels.modules == "litgpt":
+        return _parallel_in_order(block, layer, where, hidden)
     hidden = norm(block, where.before_mixer, hidden)
     second = where.before_feed_forward
     if second is None or not block.has_habit("norms_branch_by_branch"):
@@ -151,6 +154,21 @@ def _parallel(block: Block, layer: Layer, where: Norms, hidden: Value) -> Value:
     return ops.add(tape, ops.dropout(tape, ops.add(tape, fed, mixed), drops.branches), residual)
 
 
+def _parallel_in_order(block: Block, layer: Layer, where: Norms, hidden: Value) -> Value:
+    """The attention's result goes onto the stream before the feed-forward runs.
+
+    Source: litgpt 0.5.13 model.py Block.forward.
+    """
+    assert where.before_mixer is not None
+    tape, residual = block.tape, hidden
+    normed = norm(block, where.before_mixer, residual)
+    mixed = _mix(block, layer, normed)
+    if where.before_feed_forward is not None:
+        normed = norm(block, where.before_feed_forward, residual)
+    hidden = ops.add(tape, mixed, residual)
+    return ops.add(tape, _feed_forward(block, layer, normed), hidden)
+
+
 def _mix(block: Block, layer: Layer, x: Value) -> Value:
     """All mixers on the same input, summed."""
     out = _mixer(block, layer.mixers[0], x)
@@ -161,7 +179,8 @@ def _mix(block: Block, layer: Layer, x: Value) -> Value:
 
 def _mixer(block: Block, kind: Mixer, x: Value) -> Value:
     if isinstance(kind, Attention) and kind.source_tokens is None and kind.owns_weights:
-        return attention(block, kind, x)
+        own = block.kernels.modules == "litgpt" and litgpt.has_attention_of(kind)
+        return litgpt.attention(block, kind, x) if own else attention(block, kind, x)
     if isinstance(kind, LatentAttention) and kind.indexer is None:
         return latent_attention(block, kind, x)
     if isinstance(kind, Mamba1):

@@ -1,11 +1,12 @@
 """Norms: what RMSNorm, Gemma's offset RMSNorm and LayerNorm keep of their input.
 
 hf         x in fp32 (its square and its product need it), the inverse root, and the normed x for the scale's gradient
+litgpt     the same, the normed x in fp32 too, and the scale in fp32
 fused      x and the inverse root
 layer      x, mean and inverse root (native_layer_norm)
 
 Source: transformers 5.24 modeling_llama.py LlamaRMSNorm, modeling_gemma2.py Gemma2RMSNorm; torch derivatives.yaml
-native_layer_norm; liger_kernel 0.5 ops/rms_norm.py.
+native_layer_norm; liger_kernel 0.5 ops/rms_norm.py; litgpt 0.5.13 model.py RMSNorm.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ def norm(block: Block, kind: Norm, x: Value) -> Value:
         return _fused(block, kind, x, statistics=2)
     if block.kernels.norm in ("fused", "liger"):
         return _fused(block, kind, x, statistics=1)
+    if block.kernels.norm == "litgpt":
+        return _litgpt_rms(block, kind, x, rows)
     if kind.kind == "rms_offset":
         return _offset_rms(block, kind, x, rows)
     return _rms(block, kind, x, rows)
@@ -62,6 +65,18 @@ def _offset_rms(block: Block, kind: Norm, x: Value, rows: int) -> Value:
     out = ops.mul(tape, x, inverse)
     out = ops.mul(tape, out, scale)
     return ops.cast(tape, out, before)
+
+
+def _litgpt_rms(block: Block, kind: Norm, x: Value, rows: int) -> Value:
+    """All of it in fp32, the scale included, whose copy is kept even where it is frozen."""
+    tape, before = block.tape, x.width
+    x = ops.cast(tape, x, FP32)
+    variance = ops.mean(tape, ops.mul(tape, x, x), rows)
+    x = ops.mul(tape, x, ops.keep_result(tape, ops.shift(tape, variance)))
+    scale = block.weight(f"{kind.name}.weight")
+    if kind.kind == "rms_offset":
+        scale = ops.shift(tape, scale)
+    return ops.cast(tape, ops.mul(tape, x, ops.cast(tape, scale, FP32)), before)
 
 
 def _fused(block: Block, kind: Norm, x: Value, *, statistics: int) -> Value:
