@@ -53,7 +53,9 @@ class Targets:
         self.all_linear = asked == ("all-linear",)
         wanted: list[str] = []
         for name in asked:
-            if name == "mlp":
+            if name == "output" and self.own_modules:
+                wanted.append("lm_head")  # torchtune's apply_lora_to_output
+            elif name == "mlp":
                 wanted += ["gate_proj", "up_proj", "down_proj"]
             else:
                 wanted.append(_ALIASES.get(name, name))

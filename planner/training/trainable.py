@@ -10,6 +10,8 @@ from planner.memory.format_table import weight_format
 from planner.memory.formats import Plain, WeightFormat
 from planner.memory.quantisation import scheme_from_config
 from planner.memory.sharding import Parallelism, local_shape, stage_layer_counts, stage_slices
+from planner.model.kinds.attention import Attention
+from planner.model.kinds.feed_forward import Mlp
 from planner.model.model import Model
 from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Role, Tensor
@@ -27,6 +29,8 @@ _STORAGE: Final = {
     "nf4": "dequantised", "fp4": "dequantised", "torchao-nf4": "dequantised", "int8": "int8", "gptq": "fused",
     "awq": "fused",
 }  # fmt: skip
+# torchtune quantises feed-forwards whether they have adapters or not, but here only with (models/qwen2: qwen2_mlp).
+_MLP_IN_16_BIT: Final = frozenset({"qwen2"})
 _DEFAULT_TARGETS: Final = ("q_proj", "v_proj")  # peft utils/constants.py for Llama and most models
 
 
@@ -108,9 +112,22 @@ def inventory(model: Model, recipe: Recipe, *, stage: int = 0) -> Inventory:
     return _Reader(model.spec, recipe).read(stage)
 
 
+def unfused(spec: ModelSpec) -> ModelSpec:
+    """The model with one matrix for each projection, where the checkpoint joins some (torchtune's Phi-3)."""
+    apart: dict[int, Layer] = {}
+    for layer in spec.layers:
+        feed = layer.feed_forward
+        apart[id(layer)] = replace(
+            layer,
+            mixers=tuple(replace(m, fused=False) if isinstance(m, Attention) and m.fused else m for m in layer.mixers),
+            feed_forward=replace(feed, fused=False) if isinstance(feed, Mlp) and feed.fused else feed,
+        )
+    return replace(spec, layers=tuple(apart[id(layer)] for layer in spec.layers))
+
+
 class _Reader:
     def __init__(self, spec: ModelSpec, recipe: Recipe) -> None:
-        self.spec, self.recipe = spec, recipe
+        self.spec, self.recipe = unfused(spec) if kernels(recipe).get("splits_projections") else spec, recipe
         multiple = 128 * recipe.tensor_parallel_size if recipe.framework == "megatron" else 1
         self.parallelism = Parallelism(
             tensor_parallel_size=recipe.tensor_parallel_size,
@@ -119,7 +136,7 @@ class _Reader:
         )
         own = spec.quantization_config is not None and recipe.base_quantization in (None, "none")
         self.scheme = scheme_from_config(spec, dtype=recipe.dtype) if own else None
-        self.targets = Targets(recipe.lora_target_modules or _DEFAULT_TARGETS, spec, recipe)
+        self.targets = Targets(recipe.lora_target_modules or _DEFAULT_TARGETS, self.spec, recipe)
         self.adapted = self.saved = 0
         self.notes: list[str] = []
 
@@ -226,11 +243,11 @@ class _Reader:
         kind = recipe.base_quantization
         if kind in (None, "none") or not tensor.linear or tensor.role in (Role.LM_HEAD, Role.ROUTER):
             return False
+        if kind == "torchao-nf4" and tensor.role is Role.MLP and self.spec.model_type in _MLP_IN_16_BIT:
+            return self.targets.takes_mlp
         if tensor.num_experts and kind in _BNB and not kernels(recipe).get("loops_over_experts"):
             self._note("experts are stacked parameters, which bitsandbytes does not convert: they stay in 16 bit")
             return False
-        if kind == "torchao-nf4" and recipe.framework == "torchtune" and tensor.role is Role.MLP:
-            return self.targets.takes_mlp
         return True
 
     def _note_experts_without_adapters(self, tensor: Tensor) -> None:

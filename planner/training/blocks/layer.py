@@ -92,16 +92,19 @@ def run_layer(block: Block, layer: Layer, hidden: Value) -> Value:
     where = places(layer, block.model_type)
     if where.parallel:
         return _parallel(block, layer, where, hidden)
+    named: list[Value] = []  # what the layer's forward has names for until it returns
     if layer.mixers:
-        hidden = _part(block, where, where.before_mixer, where.after_mixer, layer, hidden, mixes=True)
+        hidden = _part(block, where, where.before_mixer, where.after_mixer, layer, hidden, named, mixes=True)
     if layer.feed_forward is not None:
-        hidden = _part(block, where, where.before_feed_forward, where.after_feed_forward, layer, hidden, mixes=False)
+        after = where.after_feed_forward
+        hidden = _part(block, where, where.before_feed_forward, after, layer, hidden, named, mixes=False)
     return hidden
 
 
 def _part(
-    block: Block, where: Norms, before: Norm | None, after: Norm | None, layer: Layer, hidden: Value, *, mixes: bool
-) -> Value:
+    block: Block, where: Norms, before: Norm | None, after: Norm | None, layer: Layer, hidden: Value,
+    named: list[Value], *, mixes: bool,
+) -> Value:  # fmt: skip
     tape, ways, drops = block.tape, block.sequence_ways, block.kernels.dropout
     residual = hidden
     if before is not None:
@@ -112,6 +115,8 @@ def _part(
     hidden = ops.dropout(tape, hidden, drops.mixer if mixes else drops.feed_forward)
     if after is not None and not where.on_stream:
         hidden = norm(block, after, hidden)
+    if block.kernels.names_parts:
+        named.append(hidden)
     hidden = ops.add(tape, residual, hidden)
     if after is not None and where.on_stream:
         hidden = norm(block, after, hidden)
