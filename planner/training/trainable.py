@@ -10,12 +10,11 @@ from planner.memory.format_table import weight_format
 from planner.memory.formats import Plain, WeightFormat
 from planner.memory.quantisation import scheme_from_config
 from planner.memory.sharding import Parallelism, local_shape, stage_layer_counts, stage_slices
-from planner.model.kinds.attention import Attention
-from planner.model.kinds.feed_forward import Mlp
 from planner.model.model import Model
 from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Role, Tensor
 from planner.training.blocks.block import Adapter
+from planner.training.blocks.torchtune import unfused
 from planner.training.lora_targets import Targets
 from planner.training.peft_targets import fails_when_adapted
 from planner.training.recipe import DTYPES, Recipe, kernels
@@ -110,19 +109,6 @@ def inventory(model: Model, recipe: Recipe, *, stage: int = 0) -> Inventory:
         UsageError: adapter targets, modules to save or frozen layers that match nothing.
     """
     return _Reader(model.spec, recipe).read(stage)
-
-
-def unfused(spec: ModelSpec) -> ModelSpec:
-    """The model with one matrix for each projection, where the checkpoint joins some (torchtune's Phi-3)."""
-    apart: dict[int, Layer] = {}
-    for layer in spec.layers:
-        feed = layer.feed_forward
-        apart[id(layer)] = replace(
-            layer,
-            mixers=tuple(replace(m, fused=False) if isinstance(m, Attention) and m.fused else m for m in layer.mixers),
-            feed_forward=replace(feed, fused=False) if isinstance(feed, Mlp) and feed.fused else feed,
-        )
-    return replace(spec, layers=tuple(apart[id(layer)] for layer in spec.layers))
 
 
 class _Reader:

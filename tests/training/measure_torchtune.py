@@ -53,6 +53,7 @@ MODELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 # What is trained: everything, or adapters on these modules, on the feed-forward, on the output; dropout; a 4-bit base.
 METHODS: dict[str, dict[str, Any] | None] = {
     "full": None,
+    "full-in-backward": None,  # every parameter is updated, and its gradient gone, when it has one
     "lora": {"lora_attn_modules": ["q_proj", "v_proj"]},
     "lora-all": {"lora_attn_modules": ["q_proj", "k_proj", "v_proj", "output_proj"], "apply_lora_to_mlp": True},
     "lora-output": {"lora_attn_modules": ["q_proj", "v_proj", "output_proj"], "apply_lora_to_mlp": True,
@@ -89,6 +90,9 @@ def step(name: str, method: str, checkpointing: bool, chunked: bool, batch: int)
     if checkpointing:
         training.set_activation_checkpointing(model, auto_wrap_policy={TransformerSelfAttentionLayer})
     loss_of: Any = CEWithChunkedOutputLoss() if chunked else torch.nn.CrossEntropyLoss(ignore_index=IGNORED_LABEL)
+    if method == "full-in-backward":
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook(_drop_gradient)
     if chunked:
         model.set_num_output_chunks(loss_of.num_output_chunks)
     ids = torch.randint(0, VOCABULARY, (batch, SEQ))
@@ -113,6 +117,10 @@ def loss_step(model: torch.nn.Module, loss_of: Any, ids: torch.Tensor, ignored: 
     loss = loss_of(logits, labels)
     del logits
     return loss * labels.numel()
+
+
+def _drop_gradient(parameter: torch.Tensor) -> None:
+    parameter.grad = None
 
 
 def pieces(model: torch.nn.Module) -> list[torch.Tensor]:

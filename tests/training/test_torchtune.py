@@ -36,6 +36,7 @@ _MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 _QUANTISABLE = {"hidden_size": 256, "intermediate_size": 768, **_MHA}
 _TARGETS: dict[str, tuple[str, ...]] = {
     "full": (),
+    "full-in-backward": (),
     "lora": ("q_proj", "v_proj"),
     "lora-all": ("q_proj", "k_proj", "v_proj", "output_proj", "mlp"),
     "lora-output": ("q_proj", "v_proj", "output_proj", "mlp", "output"),
@@ -65,6 +66,7 @@ def plan(release: str, name: str, method: str, checkpointing: bool, chunked: boo
             lora_target_modules=_TARGETS[method], lora_dropout=0.1 if method == "lora-dropout" else 0.0,
             per_device_train_batch_size=batch, max_seq_length=96, gradient_checkpointing=checkpointing,
             loss="chunked" if chunked else "hf",
+            optimizer_in_backward=method == "full-in-backward",
         )
     )  # fmt: skip
     model = twin(name, method)

@@ -1,4 +1,4 @@
-"""What torchtune's modules do in their own way: rotary embedding, and 4-bit matrices taken apart by torchao.
+"""What torchtune's modules do in their own way: projections, rotary embedding, 4-bit matrices that torchao unpacks.
 
 Sources: torchtune 0.6.1 modules/position_embeddings.py, models/phi3/_position_embeddings.py,
 models/qwen2/_positional_embeddings.py; torchao 0.15 dtypes/nf4tensor.py NF4Tensor.get_original_weight.
@@ -7,10 +7,12 @@ models/qwen2/_positional_embeddings.py; torchao 0.15 dtypes/nf4tensor.py NF4Tens
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from planner.model.kinds.attention import Attention
-from planner.model.spec import ModelSpec
+from planner.model.kinds.feed_forward import Mlp
+from planner.model.spec import Layer, ModelSpec
 from planner.training import ops
 from planner.training.blocks.block import Block, Weight
 from planner.training.tape import Tape, Value
@@ -19,6 +21,19 @@ FP32: Final = 4
 _INDEX: Final = 8  # bytes: 4-bit codes become int64 to look their values up
 _HALVES_IN_FP32: Final = frozenset({"phi3"})
 _HALVES: Final = frozenset({"qwen2", "qwen3"})
+
+
+def unfused(spec: ModelSpec) -> ModelSpec:
+    """The model with one matrix for each projection, where the checkpoint joins some (torchtune's Phi-3)."""
+    apart: dict[int, Layer] = {}
+    for layer in spec.layers:
+        feed = layer.feed_forward
+        apart[id(layer)] = replace(
+            layer,
+            mixers=tuple(replace(m, fused=False) if isinstance(m, Attention) and m.fused else m for m in layer.mixers),
+            feed_forward=replace(feed, fused=False) if isinstance(feed, Mlp) and feed.fused else feed,
+        )
+    return replace(spec, layers=tuple(apart[id(layer)] for layer in spec.layers))
 
 
 def tables_bytes(spec: ModelSpec, *, adapters: bool, cloned: bool) -> int:
