@@ -46,6 +46,10 @@ def train(
     transformers_version: Annotated[
         str | None, typer.Option(help="Release of transformers below the stack (4.48).", rich_help_panel=METHOD)
     ] = None,
+    framework_version: Annotated[
+        str | None,
+        typer.Option(help="Release of a stack with modules of its own (torchtune 0.4).", rich_help_panel=METHOD),
+    ] = None,
     lora_rank: Annotated[int | None, typer.Option("--lora-rank", "--lora-r", help="r.", rich_help_panel=METHOD)] = None,
     lora_target_modules: Annotated[
         str | None,
@@ -229,6 +233,7 @@ def train(
     loaded = load_model(model, assume_family=assume_family)
     recipe = Recipe(
         method=method, objective=objective, framework=framework, transformers_version=transformers_version,
+        framework_version=framework_version,
         lora_rank=lora_rank, lora_target_modules=_names(lora_target_modules), lora_dropout=lora_dropout,
         adapter_dtype=adapter_dtype, modules_to_save=_names(modules_to_save), freeze_layers=freeze_layers,
         prompt_tokens=prompt_tokens, optim=optim, optimizer_rank=optimizer_rank,

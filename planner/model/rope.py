@@ -6,7 +6,7 @@ parameters, shared by all layers that use it, stored in the model's dtype.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from planner.model.config import RawConfig
 
@@ -15,12 +15,14 @@ from planner.model.config import RawConfig
 class RopeTable:
     """cos and sin for `positions` positions of `rotary_dim` elements: positions x rotary_dim values.
 
-    `dtype` is the storage type that the engine insists on; None: the model's.
+    `dtype` is the storage type that the engine insists on; None: the model's. `scaling` is the kind of scaling that
+    the config asks for.
     """
 
     positions: int
     rotary_dim: int
     dtype: str | None = None
+    scaling: str | None = field(default=None, compare=False)
 
     @property
     def numel(self) -> int:
@@ -89,7 +91,7 @@ def _table(raw: RawConfig, section: RawConfig | None, rotary_dim: int, max_posit
         return RopeTable(int(max_position_embeddings * _factor(section)), rotary_dim)
     if kind in _SHORT_AND_LONG:
         return RopeTable(_original(raw, section, max_position_embeddings) + max_position_embeddings, rotary_dim)
-    return RopeTable(max_position_embeddings, rotary_dim)
+    return RopeTable(max_position_embeddings, rotary_dim, scaling=kind)
 
 
 def _factor(section: RawConfig) -> float:

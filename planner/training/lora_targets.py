@@ -54,7 +54,9 @@ class Targets:
         self.all_linear = asked == ("all-linear",)
         wanted: list[str] = []
         for name in asked:
-            if name == "mlp":
+            if name in ("output", "head") and self.own_modules:
+                wanted.append("lm_head")  # torchtune's apply_lora_to_output, litgpt's lora_head
+            elif name == "mlp":
                 wanted += ["gate_proj", "up_proj", "down_proj"]
             else:
                 wanted.append(_ALIASES.get(name, name))
@@ -62,8 +64,44 @@ class Targets:
         self.takes_mlp = self.all_linear or any(name in self.names for name in ("gate_proj", "up_proj", "down_proj"))
         self.pattern = expression(asked[0]) if len(asked) == 1 and re.search(r"[*|()\[\]\\^$]", asked[0]) else None
         self.parameters: dict[str, int] = {}
+        if not self.own_modules:
+            self._refuse_others(spec)
         if self.through_peft and renamed(spec.model_type):
             self._rename(spec)
+
+    def _refuse_others(self, spec: ModelSpec) -> None:
+        """What is no linear layer: embeddings, whose adapters are not modelled; blocks and norms, which PEFT refuses.
+
+        Raises:
+            UsageError: a name or the expression leads to one.
+        """
+        asked = f"--lora-target-modules {','.join(self.asked)}"
+        for tensor in spec.embeddings:
+            name = module_of(tensor.name)
+            if self._named(name):
+                also = " (and the output matrix is tied to it)" if spec.tie_word_embeddings else ""
+                raise UsageError(
+                    f"{asked}: adapters on the embedding {name}{also} are not modelled; name linear layers, or use"
+                    " --modules-to-save",
+                    field="lora_target_modules",
+                )
+        if spec.tie_word_embeddings and self._named("lm_head"):
+            raise UsageError(f"{asked}: the output matrix is tied to the embedding; adapters on it are not modelled",
+                             field="lora_target_modules")  # fmt: skip
+        if self.pattern is None or renamed(spec.model_type):
+            return
+        for index, layer in enumerate(spec.layers):
+            start = f"{self.layer_prefix}.{index}"
+            for tensor in layer.tensors(self.hidden_size):
+                module = f"{start}.{tensor.name}".rpartition(".")[0]
+                containers = [module] if tensor.role is Role.NORM else []
+                while module != start:
+                    module = module.rpartition(".")[0]
+                    containers.append(module)
+                found = next((each for each in containers if self.pattern.fullmatch(each)), None)
+                if found:
+                    raise UsageError(f"{asked} matches {found}, which is no linear layer, and PEFT refuses it",
+                                     field="lora_target_modules")  # fmt: skip
 
     def _rename(self, spec: ModelSpec) -> None:
         """Resolve all-linear or the expression to names, and take experts and router from them."""
@@ -93,7 +131,7 @@ class Targets:
             UsageError: a name leads to a router that is no linear layer, which PEFT refuses.
         """
         if self.own_modules:
-            adapted = "head" in self.asked if tensor.role is Role.LM_HEAD else self.match(tensor, name)
+            adapted = "lm_head" in self.names if tensor.role is Role.LM_HEAD else self.match(tensor, name)
             return Found() if adapted else None
         if not self.through_peft and tensor.num_experts:
             names = linear_names_in_4(name, self.model_type)

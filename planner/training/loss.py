@@ -47,6 +47,8 @@ class Head:
         in_place_converts: the in-place kernel is handed what transformers hands to cross entropy (fp32, copied);
             False: the 16-bit logits themselves.
         compiled: the loss is compiled: fp32 copies are never written.
+        compiled_apart: the loss is a graph of its own: the logits are its input, which backward may not write over.
+        batch: sequences that a chunk of positions is taken from.
     """
 
     norm: Norm | None
@@ -60,6 +62,8 @@ class Head:
     softcap: bool = False
     in_place_converts: bool = True
     compiled: bool = False
+    compiled_apart: bool = False
+    batch: int = 1
     kept_tokens: int = 0
     whole_logits: bool = False
 
@@ -94,7 +98,7 @@ def softcapped(tape: Tape, logits: Value) -> Value:
 
 def _loss(tape: Tape, head: Head, logits: Value) -> Value:
     if head.compiled:
-        return _compiled(tape, logits)
+        return _compiled(tape, head, logits)
     if head.loss == "in-place" and not head.in_place_converts:
         return _written_over(tape, logits)
     logits = ops.cast(tape, logits, FP32)
@@ -106,12 +110,16 @@ def _loss(tape: Tape, head: Head, logits: Value) -> Value:
     return _written_over(tape, shifted) if head.loss == "in-place" else cross_entropy(tape, shifted)
 
 
-def _compiled(tape: Tape, logits: Value) -> Value:
-    """Cross entropy fused by inductor: keeps the logits, and makes the gradient in their place.
+def _compiled(tape: Tape, head: Head, logits: Value) -> Value:
+    """Cross entropy fused by inductor: keeps the logits, and makes the gradient in their place, or beside an input.
 
-    Source: torch 2.6 functorch config donated_buffer: backward may reuse what it was saved.
+    Source: torch 2.6 functorch config donated_buffer: backward may reuse what was saved for it, but for the graph's
+    inputs.
     """
-    return _written_over(tape, logits)
+    if not head.compiled_apart:
+        return _written_over(tape, logits)
+    saved = detached(logits)
+    return tape.record(tape.new(1, FP32), (logits,), lambda grad: (tape.like(saved),))
 
 
 def cross_entropy(tape: Tape, logits: Value) -> Value:
@@ -168,14 +176,19 @@ def _chunked(block: Block, head: Head, hidden: Value) -> tuple[Value, list[Value
     rows = -(-tokens // min(tokens, _TORCHTUNE_CHUNKS))
     sizes = [min(rows, tokens - start) for start in range(0, tokens, rows)]
     pieces = ops.split(tape, hidden, [size * head.output.in_features for size in sizes])
+    if head.chunking == "torchtune" and head.batch > 1:
+        # rows of several sequences do not follow each other: the product gets a copy of them, and keeps it
+        pieces = [ops.copy(tape, piece) for piece in pieces]
     logits = [linear(block, "lm_head", piece) for piece in pieces]
     del pieces
+    if head.chunking == "torchtune":
+        hidden.release()  # the model has handed out its logits, and its forward is over
     if head.softcap:
         logits = [softcapped(tape, piece) for piece in logits]
     losses = []
     for piece in logits:
         if head.compiled:
-            losses.append(_compiled(tape, piece))
+            losses.append(_compiled(tape, head, piece))
             continue
         if head.chunking == "torchtune":
             piece = ops.cast(tape, piece, FP32)

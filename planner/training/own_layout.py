@@ -2,7 +2,8 @@
 
 litgpt has one matrix for queries, keys and values and two for gate and up, whatever the checkpoint has, and adapts
 queries, keys, values, gate and up each by its own A and B (litgpt 0.5.13 model.py LLaMAMLP, lora.py LoRAQKVLinear: rows
-of A and B for each of the three). Here they are tensors of their own, which `blocks.litgpt` joins where it computes.
+of A and B for each of the three); torchtune has all of them apart (0.6.1 models/phi3/_component_builders.py). Here they
+are tensors of their own, which `blocks.litgpt` joins where it computes.
 """
 
 from __future__ import annotations

@@ -243,12 +243,24 @@ def _phases(
     if extra.reference_logits_bytes:
         before = during + extra.reference_logits_bytes + step.phases[0].activation_bytes - step.saved_bytes
         found.insert(1, PhasePeak(name="reference forward", allocated_bytes=before))
+    if recipe.optimizer_in_backward:
+        found.append(PhasePeak(name="optimizer step", allocated_bytes=static + _largest_update(all_states)))
     if recipe.method != "inference" and not recipe.optimizer_in_backward:
         fused = bool(kernels(recipe).get("fused_optimizer"))
         temporary = 0 if fused else held.step_temporary
         size = static + held.gradients + held.buckets + temporary
         found.append(PhasePeak(name="optimizer step", allocated_bytes=size))
     return tuple(found)
+
+
+def _largest_update(all_states: States) -> int:
+    """What stands beside the states when the largest tensor is updated in backward: its gradient and temporaries.
+
+    That is the embedding, whose gradient is the last to come, when nothing is left of the forward.
+    """
+    largest = max((t.gradient_bytes for t in all_states.trained), default=0)
+    temporary = all_states.step_temporary_bytes() if all_states.optimizer.step.startswith("largest:") else 0
+    return largest + temporary
 
 
 def _outside(gpu: Gpu, recipe: Recipe, extra: Extra) -> tuple[Component, ...]:
@@ -290,7 +302,7 @@ def _recipe_notes(model: Model, recipe: Recipe, all_states: States) -> list[str]
     narrow = recipe.dtype != "float32" and recipe.master_weights == "none"
     if recipe.sharding in ("zero1", "zero2", "zero3") and narrow and not recipe.adapters:
         notes.append(
-            "DeepSpeed's bf16 and fp16 engines keep an fp32 copy of the trained weights: --master-weights fp32 counts it"
+            "DeepSpeed's 16-bit engines keep an fp32 copy of the trained weights: --master-weights fp32 counts it"
         )
     if gradients_wait(recipe) and recipe.gradient_accumulation_steps == 1:
         notes.append(

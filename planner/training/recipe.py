@@ -32,7 +32,7 @@ _FRAMEWORK_NAMES: Final = {
     "plain-loop": "transformers",
 }
 # What inductor makes of a block: element-wise functions are fused and recomputed, as the hand-written kernels do.
-COMPILED: Final = {"norm": "fused", "rope": "fused", "mlp": "liger", "compiled": True}
+COMPILED: Final = {"norm": "fused", "rope": "fused", "mlp": "liger", "compiled": True, "compiled_blocks": True}
 _ADAPTERS: Final = ("lora", "qlora", "dora", "qdora", "rslora")
 
 
@@ -51,6 +51,7 @@ class Recipe:
         lora_target_modules: names, or "all-linear"; () is the framework's choice.
         torch_compile: blocks and loss are compiled.
         transformers_version: of the stacks built on it; decides how logits are copied.
+        framework_version: release of a framework that runs its own modules (None: the newest that is known).
         freeze_layers: layers from the bottom that are frozen (method "freeze").
         checkpoint_every: layers in one checkpointed segment.
         use_cache: keys and values are kept in a cache object while training (transformers does unless told).
@@ -94,6 +95,7 @@ class Recipe:
     freeze_layers: int | None = None
     torch_compile: bool | None = None
     transformers_version: str | None = None
+    framework_version: str | None = None
     optimizer_in_backward: bool = False
     optimizer_rank: int = 128
     keep_gradients: bool | None = None
@@ -149,26 +151,46 @@ def kernels(recipe: Recipe) -> dict[str, Any]:
     row = frameworks()[recipe.framework]
     found: dict[str, Any] = {}
     if recipe.transformers_version is not None:
-        asked = _numbers(recipe.transformers_version)
-        for rule in _versions():
-            if _numbers(rule.get("from", "0")) <= asked < _numbers(rule.get("below", "999")):
-                found |= rule["kernels"]
+        found |= _of_release(_versions(), recipe.transformers_version, "transformers_version")
     if recipe.loss == "in-place" and "shifted_copy" not in found:
         # Kernels that write over the logits were made for releases whose model converted and copied them.
         found |= {"upcast": "model", "shifted_copy": True}
     found |= row["kernels"]
+    if recipe.framework_version is not None:
+        found |= _of_release(row.get("versions", []), recipe.framework_version, "framework_version")
     found |= row.get("with_loss", {}).get(recipe.loss, {})
     if recipe.torch_compile or found.get("compiled"):
-        found |= COMPILED
+        outside = {"norm_outside_blocks": found["norm"]} if found.get("compiles_blocks_apart") else {}
+        found |= {**COMPILED, **outside}
+        if found.get("loses_compiled_loss") and not _compiles_loss(recipe):
+            found["compiled"] = False
     return found
 
 
-def _numbers(version: str) -> tuple[int, int]:
+def _compiles_loss(recipe: Recipe) -> bool:
+    """Whether torchtune's recipe uses the loss that it compiles: a chunked one is changed, others are replaced.
+
+    Most recipes do not keep the replacement (torchtune 0.4.0 and 0.6.1 training/_compile.py compile_loss, called for
+    its effect in recipes/full_finetune_single_device.py and *_distributed.py; lora_finetune_single_device.py takes it).
+    """
+    return recipe.loss == "chunked" or (recipe.adapters and recipe.num_gpus == 1)
+
+
+def _of_release(rules: list[dict[str, Any]], version: str, field: str) -> dict[str, Any]:
+    """What the rules say about this release."""
+    asked = _numbers(version, field)
+    found: dict[str, Any] = {}
+    for rule in rules:
+        if _numbers(rule.get("from", "0"), field) <= asked < _numbers(rule.get("below", "999"), field):
+            found |= rule["kernels"]
+    return found
+
+
+def _numbers(version: str, field: str) -> tuple[int, int]:
     """Major and minor; a major alone is its first release."""
     found = re.fullmatch(r"([0-9]{1,4})(?:\.([0-9]{1,4}))?(?:\.[0-9A-Za-z.+-]*)?", version)
     if found is None:
-        raise UsageError(f"--transformers-version {version!r} is not a version such as 4.48",
-                         field="transformers_version")  # fmt: skip
+        raise UsageError(f"--{field.replace('_', '-')} {version!r} is not a version such as 4.48", field=field)
     return int(found[1]), int(found[2] or 0)
 
 

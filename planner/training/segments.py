@@ -11,6 +11,7 @@ from planner.model.spec import ModelSpec
 from planner.model.tensor import Norm, Role
 from planner.training import row_ops
 from planner.training.allocator import segment_share
+from planner.training.blocks import torchtune
 from planner.training.blocks.block import Block, Kernels, Weight
 from planner.training.blocks.layer import local_layer, run_layer
 from planner.training.habits import has_habit
@@ -73,6 +74,11 @@ class Segments:
             caches=bool(recipe.use_cache) and recipe.method != "inference" and not recipe.gradient_checkpointing,
             modules=str(own.get("modules", "")),
             fused_activation=own.get("modules") == "litgpt",
+            clones_result=bool(own.get("clones_result", True)),
+            names_parts=bool(own.get("names_parts", False)),
+            unpacking="torchao"
+            if recipe.base_quantization == "torchao-nf4" and not own.get("compiled_blocks")
+            else "kernel",
         )
 
     def block(self, tape: Tape, tensors: tuple[TrainTensor, ...]) -> Block:
@@ -118,7 +124,7 @@ class Segments:
         for index in indices:
             group = by_index[index]
             first_of_segment = checkpoints and len(inside) % every == 0
-            key = (id(group), below or (first_of_segment and self.recipe.adapters))
+            key = (id(group), below or (first_of_segment and self.input_is_leaf))
             if key not in memo:
                 memo[key] = self.layer_profile(group, below=key[1], keep_input=checkpoints)
             inside.append(memo[key])
@@ -161,6 +167,15 @@ class Segments:
         return self.recipe.sharding in FSDP and self.keep_gradients
 
     @property
+    def input_is_leaf(self) -> bool:
+        """Checkpointed layers over a frozen embedding get an input that wants a gradient, for reentrant checkpoints.
+
+        PEFT's and the trainers' `enable_input_require_grads`; what checkpoints without reentrance goes without.
+        """
+        wanted = bool(self.recipe.gradient_checkpointing and self.recipe.adapters)
+        return wanted and not self.own.get("input_has_no_gradient")
+
+    @property
     def keep_gradients(self) -> bool:
         """Parameters keep the gradients that this micro-batch makes."""
         if self.recipe.sharding in FSDP:
@@ -176,7 +191,8 @@ class Segments:
             tied = (*self.found.embeddings, *self.found.head)
             output = next(t for t in tied if t.tensor.role is Role.EMBEDDING)
         weight = self._weight(output)
-        if self.own.get("modules") != "litgpt":
+        whole = self.recipe.loss in ("hf", "in-place")  # losses that take the matrix itself go around its adapter
+        if not self.own.get("adapts_output") and not whole:
             weight = replace(weight, adapter=None)
         if self.recipe.objective == "reward":
             weight = replace(weight, out_features=1)  # a score head: one row in place of the vocabulary
@@ -186,6 +202,7 @@ class Segments:
             chunking=str(own.get("chunking", "trl")), upcast=str(own.get("upcast", "loss")),
             shifted_copy=bool(own.get("shifted_copy", False)), keep_outputs=bool(recipe.keep_outputs),
             in_place_converts=bool(own.get("in_place_converts", True)), compiled=bool(own.get("compiled", False)),
+            compiled_apart=bool(own.get("loss_compiled_apart", False)), batch=self.batch,
             kept_tokens=(recipe.logits_to_keep or 0) * self.batch,
             softcap=has_habit(self.spec.model_type, "softcapped_logits"),
             scaled=has_habit(self.spec.model_type, "scaled_logits"), whole_logits=not recipe.adapters,
@@ -194,6 +211,7 @@ class Segments:
         def forward(tape: Tape, x: Value) -> tuple[Value, list[Value]]:
             block = self.block(tape, tuple(t for t in tensors if t is not output))
             block.weights = {**block.weights, "lm_head.weight": weight}
+            block.kernels = replace(block.kernels, norm=str(own.get("norm_outside_blocks", block.kernels.norm)))
             ways = block.sequence_ways
             run = run_litgpt_head if head.chunking == "litgpt" and head.loss == "chunked" else run_head
             return run(block, head, row_ops.collect(tape, x, ways))
@@ -226,6 +244,12 @@ class Segments:
     def shared_bytes(self) -> int:
         """Rotary tables, token ids, labels and the mask, which all layers share."""
         tape = self.tape()
+        if self.own.get("rope") == "torchtune":
+            recipe, cloned = self.recipe, bool(self.own.get("clones_layers"))
+            # token ids and labels; the tables are the model's own
+            return 2 * tape.rounding(self.tokens * 8) + torchtune.tables_bytes(
+                self.spec, adapters=recipe.adapters, cloned=cloned
+            )
         size = 3 * tape.rounding(self.tokens * 8)
         rotary = max((getattr(m, "rotary_dim", 0) for layer in self.spec.layers for m in layer.mixers), default=0)
         size += 2 * tape.rounding(self.seq * rotary * int(self.own.get("rotary_table_width", self.width)))

@@ -13,7 +13,7 @@ from math import prod
 from planner.model.model import Model
 from planner.model.tensor import Role
 from planner.training.profiles import Profile, without_graph
-from planner.training.recipe import Recipe
+from planner.training.recipe import Recipe, kernels
 from planner.training.segments import Segments, gradients_wait
 from planner.training.sharding import accelerate_upcasts, data_ranks, holds_backward
 from planner.training.states import adapter_tensors
@@ -75,7 +75,7 @@ class _Step(Segments):
         if recipe.method == "inference":
             return self._forward_only()
         trained_embedding = any(t.trainable or t.saved_copy for t in self.found.embeddings) or recipe.method == "prompt"
-        below = trained_embedding or bool(recipe.gradient_checkpointing and recipe.adapters) or not self.found.first
+        below = trained_embedding or self.input_is_leaf or not self.found.first
         profiles = self.layer_profiles(below)
         head = self.head_profile(self.trains_below_head) if self.found.last else None
         mask = self.embedding_mask_bytes(below)
@@ -136,8 +136,10 @@ class _Step(Segments):
             matrix = next(t for t in self.found.embeddings if t.tensor.role is Role.EMBEDDING)
             size = tape.rounding(matrix.numel * matrix.width)
             # A tied matrix gets two gradients. The output matrix's comes first and is a transposed view, which autograd
-            # does not add to in place: the sum is a third tensor (torch 2.13 memory profiler, input_buffer.cpp).
-            made = size * (2 if self.spec.tie_word_embeddings else 1)
+            # does not add to in place: the sum is a third tensor (torch 2.13 memory profiler, input_buffer.cpp). Those
+            # of chunks have been summed by then, and a sum is added to.
+            summed = _sums_chunks(self.recipe)
+            made = size * (2 if self.spec.tie_word_embeddings and not summed else 1)
             joined = size + (head.gradient_bytes if head is not None else 0) if units else 0
             backward_peak = max(backward_peak, live + made + joined)
             if not self.spec.tie_word_embeddings:
@@ -193,6 +195,11 @@ class _Step(Segments):
             phases=phases, saved_bytes=saved, layer_bytes=0, logits_bytes=logits, gradient_bytes=0,
             stream_width=self.width,
         )  # fmt: skip
+
+
+def _sums_chunks(recipe: Recipe) -> bool:
+    """The output matrix is used once for each chunk of tokens, so that its gradient is a sum."""
+    return recipe.loss == "chunked" and kernels(recipe).get("chunking") == "torchtune"
 
 
 def cached_elements(mixer: object) -> int:

@@ -109,6 +109,7 @@ class Tape:
         self._gradients: dict[Node, Value] = {}
         self._leaves: dict[int, tuple[Value, Value]] = {}
         self._uses: dict[int, int] = {}
+        self._summed: set[int] = set()
         self._created = 0
 
     def mark(self) -> int:
@@ -197,6 +198,9 @@ class Tape:
             return
         self._uses[id(target)] -= 1
         known = self._leaves.get(id(target))
+        if known is not None and id(target) not in self._summed:
+            self._summed.add(id(target))
+            self.like(gradient)  # a matrix's first is a transposed view, which is not added to: the sum is another
         if known is None:
             if gradient.storage is not None:
                 self.parameter_gradient_bytes += gradient.storage.size

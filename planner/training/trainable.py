@@ -28,6 +28,8 @@ _STORAGE: Final = {
     "nf4": "dequantised", "fp4": "dequantised", "torchao-nf4": "dequantised", "int8": "int8", "gptq": "fused",
     "awq": "fused",
 }  # fmt: skip
+# torchtune quantises feed-forwards whether they have adapters or not, but here only with (models/qwen2: qwen2_mlp).
+_MLP_IN_16_BIT: Final = frozenset({"qwen2"})
 _DEFAULT_TARGETS: Final = ("q_proj", "v_proj")  # peft utils/constants.py for Llama and most models
 
 
@@ -124,7 +126,7 @@ def inventory(model: Model, recipe: Recipe, *, stage: int = 0) -> Inventory:
 
 class _Reader:
     def __init__(self, spec: ModelSpec, recipe: Recipe) -> None:
-        spec = taken_apart(spec) if kernels(recipe).get("modules") == "litgpt" else spec
+        spec = taken_apart(spec) if kernels(recipe).get("splits_projections") else spec
         self.spec, self.recipe = spec, recipe
         multiple = 128 * recipe.tensor_parallel_size if recipe.framework == "megatron" else 1
         self.parallelism = Parallelism(
@@ -134,7 +136,7 @@ class _Reader:
         )
         own = spec.quantization_config is not None and recipe.base_quantization in (None, "none")
         self.scheme = scheme_from_config(spec, dtype=recipe.dtype) if own else None
-        self.targets = Targets(recipe.lora_target_modules or _DEFAULT_TARGETS, spec, recipe)
+        self.targets = Targets(recipe.lora_target_modules or _DEFAULT_TARGETS, self.spec, recipe)
         self.adapted = self.saved = 0
         self.notes: list[str] = []
 
@@ -216,6 +218,13 @@ class _Reader:
                 f" {', '.join(names)}",
                 field="lora_target_modules",
             )
+        tied = self.spec.tie_word_embeddings and not kernels(recipe).get("untied")
+        if tied and any(name.rpartition(".")[2] == "lm_head" for name in recipe.modules_to_save):
+            raise UsageError(
+                "--modules-to-save lm_head: it is tied to the embedding, and a copy of its own is not modelled; use"
+                " embed_tokens",
+                field="modules_to_save",
+            )
         if recipe.modules_to_save and not self.saved:
             raise UsageError(
                 f"--modules-to-save {','.join(recipe.modules_to_save)} matches nothing in this model",
@@ -261,11 +270,11 @@ class _Reader:
             return False
         if tensor.role is Role.ROUTER or (tensor.role is Role.LM_HEAD and not kernels(recipe).get("quantises_head")):
             return False
+        if kind == "torchao-nf4" and tensor.role is Role.MLP and self.spec.model_type in _MLP_IN_16_BIT:
+            return self.targets.takes_mlp
         if tensor.num_experts and kind in _BNB and not kernels(recipe).get("loops_over_experts"):
             self._note("experts are stacked parameters, which bitsandbytes does not convert: they stay in 16 bit")
             return False
-        if kind == "torchao-nf4" and recipe.framework == "torchtune" and tensor.role is Role.MLP:
-            return self.targets.takes_mlp
         return True
 
     def _note_experts_without_adapters(self, tensor: Tensor) -> None:

@@ -7,6 +7,7 @@ A case is a row of `cases/training.jsonl`: what was run, where it was published,
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -73,6 +74,8 @@ def recipe_of(row: Mapping[str, Any]) -> Recipe:
         method=row["method"],
         framework=framework,
         transformers_version=version,
+        framework_version=_release(row["framework"]) if framework == "torchtune" else None,
+        torch_compile=options.get("torch_compile"),
         dtype=options.get("dtype"),
         autocast=options.get("autocast"),
         optim=options.get("optim"),
@@ -99,6 +102,12 @@ def recipe_of(row: Mapping[str, Any]) -> Recipe:
         num_gpus=row["num_gpus"],
         sharding=sharding,
     )
+
+
+def _release(framework: str) -> str | None:
+    """The release in a case's "torchtune 0.4 (Nov 2024)"; older ones went by the month, before the oldest rule."""
+    found = re.match(r"torchtune (\d+\.\d+)", framework)
+    return found[1] if found else "0.1"
 
 
 def _sharding(parallelism: str, num_gpus: int) -> str | None:

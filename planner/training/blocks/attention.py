@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from planner.model.kinds.attention import Attention
 from planner.training import ops
+from planner.training.blocks import torchtune
 from planner.training.blocks.block import Block
 from planner.training.blocks.linear import linear
 from planner.training.blocks.norms import norm
@@ -39,7 +40,9 @@ def attention(block: Block, kind: Attention, x: Value) -> Value:
         query = norm(inner, kind.query_norm, query)
     if kind.key_norm is not None:
         key = norm(inner, kind.key_norm, key)
-    if kind.rotary_dim:
+    if kind.rotary_dim and block.kernels.rope == "torchtune":
+        query, key = torchtune.rotary(block, kind, query), torchtune.rotary(block, kind, key)
+    elif kind.rotary_dim:
         query, key = rotary(block, kind, query, key)
     if block.kernels.caches:  # what is cached is a copy, and is used (transformers 5.24 DynamicLayer.update)
         key, value = ops.copy(tape, key), ops.copy(tape, value)

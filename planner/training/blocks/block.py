@@ -69,9 +69,9 @@ class Kernels:
 
     Args:
         attention: "eager", "sdpa", "flash_attention_2".
-        norm: "hf" (fp32 copies), "fused" (keeps x and rstd), "litgpt" (all in fp32).
+        norm: "hf" (fp32 copies), "torchtune" (and the scale in fp32), "litgpt" (all in fp32), "fused" (x and rstd).
         mlp: "hf" or "liger" (keeps gate and up, recomputes their product).
-        rope: "hf", "fused" (in place) or "fp32" (torchtune: converts to fp32).
+        rope: "hf", "fused" (in place) or "torchtune" (by model; mostly in fp32).
         masked: SDPA is given a mask (padding): keys and values are repeated to all heads, and each layer converts the
             mask to the type of the queries and keeps it.
         expand_keys: keys and values are repeated to all heads before the kernel; `_in_sdpa`: before SDPA's.
@@ -82,6 +82,9 @@ class Kernels:
         fused_adapters: a quantised matrix and its adapter run as one function.
         loops_over_experts: experts run one after the other, not in one grouped product.
         own_modules: the framework writes its own blocks, so that the habits of transformers' code do not apply.
+        unpacking: how a dequantised matrix is made: by one "kernel", or by "torchao"'s operations one after the other.
+        clones_result: a quantised layer's result is copied before its adapter's is added (PEFT does).
+        names_parts: a layer's forward keeps the attention's and the feed-forward's result until it returns.
         dropout: what the model drops out.
         reentrant: checkpoints are reentrant, and hold the layer's output while its backward runs.
     """
@@ -103,6 +106,9 @@ class Kernels:
     loops_over_experts: bool = False
     fused_activation: bool = False
     own_modules: bool = False
+    unpacking: str = "kernel"
+    clones_result: bool = True
+    names_parts: bool = False
 
 
 @dataclass(slots=True, kw_only=True)

@@ -128,6 +128,8 @@ def _part(
     hidden = ops.dropout(tape, hidden, drops.mixer if mixes else drops.feed_forward)
     if after is not None and not where.on_stream:
         hidden = norm(block, after, hidden)
+    if block.kernels.names_parts:
+        held.append(hidden)
     hidden = ops.add(tape, residual, hidden)
     if after is not None and where.on_stream:
         hidden = norm(block, after, hidden)

@@ -6,6 +6,7 @@ Sources: PEFT 0.21 tuners/lora/layer.py, bnb.py, dora.py; the functions name the
 from __future__ import annotations
 
 from planner.training import ops
+from planner.training.blocks import torchtune
 from planner.training.blocks.block import Adapter, Block, Weight
 from planner.training.tape import Value, detached, parameter
 
@@ -31,15 +32,17 @@ def _base_linear(block: Block, name: str, weight: Weight, x: Value) -> Value:
         return ops.matmul(tape, x, block.weight(f"{name}.weight"), rows * weight.out_features)
     before = x.width
     x = ops.cast(tape, x, weight.width)
-    unpacked = tape.new(weight.numel, weight.width) if weight.storage == "dequantised" else None
+    unpacked = _unpacked(block, weight) if weight.storage == "dequantised" else None
     out = tape.new(rows * weight.out_features, weight.width)
     del unpacked
+    if weight.storage == "fused" or block.kernels.unpacking == "torchao":
+        tape.saves()  # the packed matrix (torchao nf4tensor.py LinearNF4); bitsandbytes keeps it as an attribute
     kept = detached(x) if weight.storage == "int8" and x.needs_grad else None
     shape = ops.shape(x)
 
     def backward(grad: Value) -> list[Value | None]:
         assert kept is None or kept.numel
-        unpacked = tape.new(weight.numel, weight.width) if weight.storage != "fused" else None
+        unpacked = _unpacked(block, weight) if weight.storage != "fused" else None
         result = tape.like(shape)
         del unpacked
         return [result]
@@ -49,10 +52,18 @@ def _base_linear(block: Block, name: str, weight: Weight, x: Value) -> Value:
     return out if weight.storage == "fused" else ops.cast(tape, out, before)
 
 
+def _unpacked(block: Block, weight: Weight) -> Value:
+    """The whole matrix in 16 bit, by one kernel (bitsandbytes, inductor) or, torchao's uncompiled, step by step."""
+    tape = block.tape
+    if weight.storage == "dequantised" and block.kernels.unpacking == "torchao":
+        return torchtune.unpacked(tape, weight)
+    return tape.new(weight.numel, weight.width)
+
+
 def _with_adapter(block: Block, name: str, weight: Weight, adapter: Adapter, x: Value, result: Value) -> Value:
     """PEFT's Linear.forward: result + B(A(dropout(x))) * scaling, A and B in their own type."""
     tape, rows, before = block.tape, x.numel // weight.in_features, result.width
-    if weight.storage == "dequantised":
+    if weight.storage == "dequantised" and block.kernels.clones_result:
         result = ops.copy(tape, result)  # peft/tuners/lora/bnb.py clones the frozen result
     if adapter.casts_input:
         x = ops.cast(tape, x, adapter.width)

@@ -6,7 +6,8 @@ fused      x and the inverse root
 layer      x, mean and inverse root (native_layer_norm)
 
 Source: transformers 5.24 modeling_llama.py LlamaRMSNorm, modeling_gemma2.py Gemma2RMSNorm; torch derivatives.yaml
-native_layer_norm; liger_kernel 0.5 ops/rms_norm.py; litgpt 0.5.13 model.py RMSNorm.
+native_layer_norm; torch 2.13 aten native/layer_norm.cpp rms_norm_composite, which torchtune's norm falls back to as its
+scale has another type than its input; liger_kernel 0.5 ops/rms_norm.py; litgpt 0.5.13 model.py RMSNorm.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def _rms(block: Block, kind: Norm, x: Value, rows: int) -> Value:
     x = ops.mul(tape, x, ops.keep_result(tape, ops.shift(tape, variance)))
     if not kind.weight:
         return ops.cast(tape, x, before)
-    if block.has_habit("scale_in_fp32"):
+    if block.kernels.norm == "torchtune" or block.has_habit("scale_in_fp32"):
         return ops.cast(tape, ops.mul(tape, block.weight(f"{kind.name}.weight"), x), before)
     return ops.mul(tape, block.weight(f"{kind.name}.weight"), ops.cast(tape, x, before))
 
