@@ -25,6 +25,7 @@ _LABELS = {
     "activation_peak": ("activations", "A", 208),
     "non_torch": ("non-torch", "N", 244),
     "persistent_buffers": ("runner buffers", "B", 180),
+    "unvalidated_version": ("version's band", "v", 245),
     "kv_cache": ("KV cache", "K", 34),
     "context": ("context", "c", 240),
     "nccl_outside": ("communicators", "m", 60),

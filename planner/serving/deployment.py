@@ -11,6 +11,7 @@ from planner.model.model import Model
 from planner.serving.checks import check_capability, check_context_parallel, check_values
 from planner.serving.engines.architectures import architecture_note
 from planner.serving.engines.profile import DEFAULT_VERSION, EngineProfile, parse_version, profile_with_runner
+from planner.serving.version_band import version_note
 from planner.units import GIB
 
 _GPU_TOTAL_LIMIT = 1 << 44
@@ -149,9 +150,8 @@ def resolve(model: Model, deployment: Deployment) -> Resolved:
         notes.append(
             f"vLLM has no GPU engine for {deployment.gpu.name}: the plan says what it would take, not that it starts"
         )
-    unknown = architecture_note(model.spec.architecture, profile.version)
-    if unknown is not None:
-        notes.append(unknown)
+    said = (architecture_note(model.spec.architecture, profile.version), version_note(profile))
+    notes += [note for note in said if note is not None]
     tokens, sequences = batch_defaults(model, deployment, profile, total, length)
     recurrent = any(isinstance(cache, StateCache) for cache in model.caches)
     prefix = deployment.enable_prefix_caching
