@@ -166,6 +166,8 @@ def verdict_line(plan: ServingPlan, *, colour: bool = False) -> str:
         f"{word}: {plan.model.id} on {cards} x {card} ({gib(resolved.gpu_memory_bytes)} GiB),"
         f" vLLM {resolved.profile.version}"
     )
+    if plan.startup_error is not None and plan.startup_error.kind == "max_model_len":
+        return f"{head}: {resolved.max_model_len:,} tokens are more than the model's {plan.model.longest_request:,}"
     if plan.startup_error is not None:
         return f"{head}: short by {format_size(plan.shortfall_bytes)} per GPU"
     if not plan.pool.groups:
@@ -174,7 +176,10 @@ def verdict_line(plan: ServingPlan, *, colour: bool = False) -> str:
         f"{head}: {gib(plan.kv_cache_bytes)} GiB for KV cache = {plan.kv_tokens:,} tokens ="
         f" {plan.max_concurrency:.2f} requests of {resolved.max_model_len:,} tokens"
     )
-    if plan.verdict == "does_not_fit":
+    refused = [point for point in plan.workload if point.tokens_per_request > resolved.max_model_len]
+    if refused and plan.verdict == "does_not_fit" and not plan.shortfall_bytes:
+        line += f"; requests of {refused[-1].tokens_per_request:,} tokens are refused"
+    elif plan.verdict == "does_not_fit":
         line += f", {asked.concurrency:,} wanted: short by {format_size(plan.shortfall_bytes)} per GPU"
     return line
 
@@ -288,10 +293,15 @@ def _cache_lines(plan: ServingPlan) -> str:
     return "\n".join(lines)
 
 
-def _workload_table(plan: ServingPlan, style: str) -> str:
+def _at(plan: ServingPlan, name: str, tokens: int) -> str:
     names = {"max_model_len": "max_model_len (admission limit)", "mean": "mean (no admission limit)", "all": "as given"}
+    refused = tokens > plan.resolved.max_model_len
+    return f"{names.get(name, name)} (too long: refused)" if refused else names.get(name, name)
+
+
+def _workload_table(plan: ServingPlan, style: str) -> str:
     rows = [
-        (names.get(point.at, point.at), f"{point.tokens_per_request:,}", f"{point.concurrency:,}")
+        (_at(plan, point.at, point.tokens_per_request), f"{point.tokens_per_request:,}", f"{point.concurrency:,}")
         for point in plan.workload
     ]
     return _table(

@@ -8,7 +8,7 @@ from planner.errors import UsageError
 from planner.hardware.gpus import Gpu
 from planner.model.caches import CompressedCache, StateCache
 from planner.model.model import Model
-from planner.serving.checks import check_capability, check_context_parallel, check_values
+from planner.serving.checks import check_block_size, check_capability, check_context_parallel, check_values
 from planner.serving.engines.architectures import architecture_note
 from planner.serving.engines.profile import DEFAULT_VERSION, EngineProfile, parse_version, profile_with_runner
 from planner.serving.version_band import version_note
@@ -31,6 +31,7 @@ class Deployment:
         gpu_memory_bytes: what the driver reports; None takes it from `gpu`.
         quantization: how to store a plain checkpoint; None keeps the config's own format.
         model_runner: "auto", "v0", "v1" or "v2": what VLLM_USE_V1 and VLLM_USE_V2_MODEL_RUNNER force.
+        allow_long_max_model_len: requests beyond the model's positions, as VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 allows.
         usage_context: "api-server" (vllm serve) or "llm-class" (LLM(...)).
         mm_encoder_tp_mode: "weights" cuts the towers like the model, "data" keeps them whole on every GPU.
         sampler: "auto", "pytorch", "flashinfer" or "triton".
@@ -55,6 +56,7 @@ class Deployment:
     kv_cache_dtype: str = "auto"
     block_size: int | None = None
     max_model_len: int | None = None
+    allow_long_max_model_len: bool = False
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     gpu_memory_utilization: float | None = None
@@ -130,6 +132,7 @@ def resolve(model: Model, deployment: Deployment) -> Resolved:
     check_values(deployment)
     check_context_parallel(model, deployment)
     check_capability(model, deployment)
+    check_block_size(model, deployment, runner=profile.runner)
     notes: list[str] = []
     total = deployment.gpu_memory_bytes or (deployment.gpu.total_memory_bytes if deployment.gpu else 0)
     if not 0 < total <= _GPU_TOTAL_LIMIT:
@@ -138,11 +141,11 @@ def resolve(model: Model, deployment: Deployment) -> Resolved:
     utilization = deployment.gpu_memory_utilization
     if utilization is None:
         utilization = profile.gpu_memory_utilization
-    length = deployment.max_model_len or model.spec.max_position_embeddings
-    if length > model.spec.max_position_embeddings:
+    length = deployment.max_model_len or model.longest_request
+    if length > model.longest_request and deployment.allow_long_max_model_len:
         notes.append(
-            f"max_model_len {length:,} is more than the model's {model.spec.max_position_embeddings:,} positions:"
-            " vLLM refuses that unless VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
+            f"max_model_len {length:,} is more than the model's {model.longest_request:,} positions, and allowed by"
+            " VLLM_ALLOW_LONG_MAX_MODEL_LEN: what is computed beyond them may be wrong"
         )
     if deployment.num_speculative_tokens and not model.spec.draft_layers:
         notes.append("the model has no draft layers of its own: what a separate draft model takes is not counted")

@@ -51,6 +51,7 @@ def version_note(profile: EngineProfile) -> str | None:
     else:
         where = f"between {older[-1]} and {known[len(older)]}, which are"
     return (
-        f"vLLM {profile.version} is not validated on measured starts ({where}): its own rules ({profile.source}), driver"
-        f" and graph memory as read on other versions, and a wider band; docs/accuracy.md has the starts by version"
+        f"vLLM {profile.version} is not validated on measured starts ({where}): its own rules ({profile.source}),"
+        " driver and graph memory as read on other versions, and a wider band; docs/accuracy.md has the starts by"
+        " version"
     )

@@ -87,6 +87,17 @@ def request_lengths(input_lengths: Lengths | None, output_lengths: Lengths | Non
     return found
 
 
+def refused_note(points: list[tuple[str, int]], max_model_len: int, positions: int) -> str | None:
+    """Which stated requests the server refuses because they are longer than max_model_len, and what would do."""
+    over = [(name, length) for name, length in points if length > max_model_len and name != "mean"]
+    if not over:
+        return None
+    said = ", ".join(f"{length:,} tokens" + ("" if name == "all" else f" ({name})") for name, length in over)
+    most = over[-1][1]
+    remedy = f"raise it to {most}" if most <= positions else f"the model has {positions:,} positions"
+    return f"the server refuses requests of {said}: they are longer than --max-model-len {max_model_len:,}; {remedy}"
+
+
 def admission_point(points: list[tuple[str, int]]) -> tuple[str, int] | None:
     """The statistic that admission is planned at: the highest percentile given; a mean is no admission limit."""
     limits = [point for point in points if point[0] != "mean"]

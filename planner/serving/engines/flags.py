@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import difflib
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -67,9 +68,13 @@ def read_other_flags(words: list[str], *, version: str, own: list[str]) -> tuple
             raise UsageError(f"no such option: {name[:60]}{hint}", field=name[:60])
         if not _has(flag, version):
             raise _not_in(flag, version, own)
+        values = [attached] if attached else []
         if flag.takes == "value" and not attached:
             while index < len(words) and not words[index].startswith("--"):
+                values.append(words[index])
                 index += 1
+        for value in values:
+            _check_json(name, value)
         what = _flags_with_memory().get(flag.name)
         if what is None:
             ignored.append(name)
@@ -81,6 +86,22 @@ def read_other_flags(words: list[str], *, version: str, own: list[str]) -> tuple
     if ignored:
         notes += (f"accepted, no effect on memory here: {', '.join(ignored)}",)
     return notes
+
+
+def _check_json(name: str, value: str) -> None:
+    """A value that begins like JSON is JSON.
+
+    Raises:
+        UsageError: it is not; names the flag.
+    """
+    if not value.lstrip().startswith(("{", "[")):
+        return
+    try:
+        json.loads(value)
+    except (ValueError, RecursionError):
+        raise UsageError(
+            f"{name} is {value[:60]!r}, which is not JSON: a bracket or a quote is missing", field=name
+        ) from None
 
 
 def check_versions(names: Iterable[str], version: str) -> None:
