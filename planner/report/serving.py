@@ -41,7 +41,9 @@ def plan_json(plan: ServingPlan, advice: Advice | None = None) -> dict[str, obje
     Args:
         advice: what to change; without it "levers" and "plans" are empty.
     """
-    resolved, asked, best = plan.resolved, plan.resolved.asked, plan.budget
+    from planner.report.deployment import deployment_json  # a table need not pay for it
+
+    asked, best = plan.resolved.asked, plan.budget
     terms = {component.name: component.best for component in best.inside}
     outside = plan.outside
     error = plan.startup_error
@@ -58,31 +60,7 @@ def plan_json(plan: ServingPlan, advice: Advice | None = None) -> dict[str, obje
             "dtype": plan.model.spec.dtype,
             "max_position_embeddings": plan.model.spec.max_position_embeddings,
         },
-        "deployment": {
-            "engine": asked.engine,
-            "engine_version": resolved.profile.version,
-            "gpu": asked.gpu.name if asked.gpu else None,
-            "gpu_memory_bytes": resolved.gpu_memory_bytes,
-            "tensor_parallel_size": asked.tensor_parallel_size,
-            "pipeline_parallel_size": asked.pipeline_parallel_size,
-            "data_parallel_size": asked.data_parallel_size,
-            "enable_expert_parallel": asked.enable_expert_parallel,
-            "dtype": resolved.dtype,
-            "quantization": asked.quantization if plan.model.spec.quantization_config is None else None,
-            "weight_format": plan.scheme.label,
-            "kv_cache_dtype": asked.kv_cache_dtype,
-            "block_size": plan.pool.block_size,
-            "max_model_len": resolved.max_model_len,
-            "max_num_seqs": resolved.max_num_seqs,
-            "max_num_batched_tokens": resolved.max_num_batched_tokens,
-            "gpu_memory_utilization": plan.utilization,
-            "enforce_eager": asked.enforce_eager,
-            "enable_prefix_caching": resolved.enable_prefix_caching,
-            "usage_context": asked.usage_context,
-            "sampler": asked.sampler,
-            "safety_margin_bytes": asked.safety_margin_bytes,
-            "concurrency": asked.concurrency,
-        },
+        "deployment": deployment_json(plan),
         "ranks": [
             {"rank": stage.stage, "components": [_component_json(part) for part in stage.inside + stage.outside]}
             for stage in plan.stages

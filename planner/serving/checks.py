@@ -2,7 +2,8 @@
 
 Sources: vLLM 0.19.0 `config/lora.py` (ranks), `engine/arg_utils.py` 0.4 to 0.8 and `config/cache.py` from 0.9 (choices
 of --block-size), `v1/attention/backends` (block sizes of the kernels), `config/cache.py` (state types),
-`config/model.py` verify_with_parallel_config and `config/parallel.py` (decode context parallel), `platforms/cuda.py` (bfloat16).
+`config/model.py` verify_with_parallel_config and `config/parallel.py` (decode context parallel), `platforms/cuda.py`
+(bfloat16).
 """
 
 from __future__ import annotations

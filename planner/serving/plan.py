@@ -29,6 +29,7 @@ from planner.serving.startup import StartupError
 from planner.serving.storage import scheme_for
 from planner.serving.tightness import why_tight
 from planner.serving.workload import Lengths, admission_point, refused_note, request_lengths
+from planner.units import format_size
 
 Verdict = Literal["fits", "tight", "does_not_fit"]
 
@@ -147,6 +148,11 @@ def plan_serving(
     refused = refused_note(points, resolved.max_model_len, model.longest_request)
     if refused is not None:
         said.append(refused)
+    if deployment.already_used_bytes:
+        said.append(
+            f"others hold {format_size(deployment.already_used_bytes)} of each card (--already-used, --instances): the"
+            " engine has no flag for that, so the command does not say it"
+        )
     if any(name == "mean" for name, _ in points):
         said.append("the mean is no admission limit: half the time more tokens are wanted than it says")
     if deployment.concurrency > resolved.max_num_seqs:
