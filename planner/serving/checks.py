@@ -47,6 +47,7 @@ _SPELLED: Final = {
     "limit_images": "--limit-mm-per-prompt",
 }
 _CHOICES: Final = {
+    "engine": ("vllm",),
     "usage_context": ("api-server", "llm-class"),
     "mm_encoder_tp_mode": ("weights", "data"),
     "sampler": ("auto", "pytorch", "flashinfer", "triton"),
@@ -74,6 +75,11 @@ def check_values(deployment: Deployment) -> None:
         value = getattr(deployment, name)
         if value is not None and value not in choices:
             raise UsageError(f"{_option(name)} is {value!r}; expected {', '.join(choices)}", field=name)
+    sizes = deployment.cudagraph_capture_sizes or ()
+    if any(not 1 <= size <= _COUNT for size in sizes):
+        raise UsageError(
+            f"cudagraph_capture_sizes are {sizes}; expected 1 or more each", field="cudagraph_capture_sizes"
+        )
     utilization = deployment.gpu_memory_utilization
     if utilization is not None and not 0 < utilization <= 1:
         raise UsageError(

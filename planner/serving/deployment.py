@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner.errors import UsageError
+from planner.field_types import check_field_types
 from planner.hardware.gpus import Gpu
 from planner.model.caches import CompressedCache, StateCache
 from planner.model.model import Model
@@ -126,8 +127,10 @@ def resolve(model: Model, deployment: Deployment) -> Resolved:
     """Apply the engine version's defaults.
 
     Raises:
-        UsageError: a value out of range, an unknown dtype, no card and no memory size; names the option.
+        UsageError: a value of another type or out of range, an unknown dtype, no card and no memory size; names the
+            option.
     """
+    check_field_types(deployment)
     profile = profile_with_runner(deployment.engine_version, _runner(model, deployment))
     check_values(deployment)
     check_context_parallel(model, deployment)
