@@ -67,8 +67,8 @@ def test_no_value_of_a_deployment_is_a_crash(field: str, value: object) -> None:
     "options",
     [
         {"max_model_len": "x"}, {"gpu_memory_utilization": "0.9"}, {"tensor_parallel_size": "2"},
-        {"engine_version": 19}, {"gpu": "H100"}, {"enforce_eager": "no"}, {"max_model_len": 8192.5}, {"concurrency": 1.5}, {"engine": "sglang"},
-        {"cudagraph_capture_sizes": (-4,)},
+        {"engine_version": 19}, {"gpu": "H100"}, {"enforce_eager": "no"}, {"max_model_len": 8192.5},
+        {"concurrency": 1.5}, {"engine": "sglang"}, {"cudagraph_capture_sizes": (-4,)},
     ],
 )  # fmt: skip
 def test_what_crashed_or_was_accepted(options: dict[str, object]) -> None:
