@@ -41,6 +41,7 @@ def parse_size(text: str, *, option: str = "size") -> int:
     Raises:
         UsageError: not a size, an unknown unit, or larger than 2^62 bytes.
     """
+    text = str(text)  # a caller's 1024 is a size too
     match = _SIZE.fullmatch(text) if len(text) <= 64 else None
     if match is None:
         raise UsageError(f"{option}: {text[:64]!r} is not a size; write it like 79.19GiB or 512MiB", field=option)

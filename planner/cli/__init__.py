@@ -9,7 +9,7 @@ from typing import Final
 
 import typer
 
-from planner.cli.direct import direct_call
+from planner.cli.direct import direct_call, without_program
 from planner.errors import PlannerError
 from planner.version import __version__
 
@@ -70,6 +70,8 @@ def main() -> None:
     asked = next((word for word in arguments if not word.startswith("-")), None)
     if asked in _SPELLED_AS_VLLM:
         arguments = [_dashed(word) for word in arguments]
+        if arguments[0] == asked:
+            arguments = [asked, *without_program(arguments[1:])]
     if sys.stdout is None:
         # started with standard output closed: the exit status is the answer
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
@@ -94,7 +96,7 @@ def main() -> None:
         message = getattr(error, "format_message", None)
         if debug or message is None:
             raise
-        text = str(message())
+        text = str(message()).replace("Value error, ", "")  # pydantic's words, which help nobody
         if text.startswith("Usage:"):
             # no command was given: the help, as it is laid out
             print(text, file=sys.stderr)

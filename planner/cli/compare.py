@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from planner.cli.deployment_options import DEFAULT_VERSION, find_card, token_count
+from planner.cli.deployment_options import DEFAULT_VERSION, allows_long_requests, find_card, token_count
 from planner.errors import UsageError
 from planner.memory.cache_formats import cache_format
 from planner.memory.exports import check_export_name
@@ -100,8 +100,9 @@ def _axes(
     if gpu_memory is not None or not cards:
         cards.append(find_card(None, gpu_memory))
     base = Deployment(
-        engine_version=engine_version, gpu_memory_utilization=gpu_memory_utilization, concurrency=concurrency
-    )
+        engine_version=engine_version, gpu_memory_utilization=gpu_memory_utilization, concurrency=concurrency,
+        allow_long_max_model_len=allows_long_requests(),
+    )  # fmt: skip
     check_values(base)
     quantizations = [None if name == "none" else name for name in _split(quantization) or ["none"]]
     for name in quantizations:
@@ -119,8 +120,7 @@ def _axes(
         quantizations=quantizations,
         cache_dtypes=_split(kv_cache_dtype) or ["auto"],
         tensor_parallel_sizes=[_whole(text) for text in _split(tensor_parallel_size) or ["1"]],
-        lengths=[length for length in lengths if length]
-        or [min(model.spec.max_position_embeddings for model in loaded)],
+        lengths=[length for length in lengths if length] or [min(model.longest_request for model in loaded)],
         concurrency=concurrency,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -27,6 +28,11 @@ GpuMemoryOption = Annotated[
 EngineVersionOption = Annotated[
     str, typer.Option("--engine-version", help="vLLM version, 0.4 to 0.33.", rich_help_panel=GPU)
 ]
+
+
+def allows_long_requests() -> bool:
+    """The environment has what vLLM reads before it refuses requests beyond the model's positions (vllm/envs.py)."""
+    return os.environ.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "0").strip().lower() in ("1", "true")
 
 
 def find_card(gpu: str | None, gpu_memory: str | None) -> tuple[Gpu, int]:
@@ -70,6 +76,7 @@ __all__ = [
     "GpuMemoryOption",
     "GpuOption",
     "ModelArgument",
+    "allows_long_requests",
     "find_card",
     "gib_option",
 ]

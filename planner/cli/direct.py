@@ -55,6 +55,20 @@ class _Context:
         return _Source("COMMANDLINE" if name in self.given else "DEFAULT")
 
 
+# What stands before the MODEL of a pasted command; the one assignment that has an option here becomes it.
+_PROGRAM: Final = ["vllm", "serve"]
+_ALLOWED_LONG: Final = ("VLLM_ALLOW_LONG_MAX_MODEL_LEN=1", "VLLM_ALLOW_LONG_MAX_MODEL_LEN=true")
+
+
+def without_program(words: list[str]) -> list[str]:
+    """The words of a pasted `vllm serve MODEL ...` without the program, and without what allows long requests."""
+    allowed = words[:1] and words[0] in _ALLOWED_LONG
+    rest = words[1:] if allowed else words
+    if rest[:2] != _PROGRAM:
+        return words
+    return [*rest[2:], "--allow-long-max-model-len"] if allowed else rest[2:]
+
+
 def direct_call(function: Callable[..., None], words: list[str]) -> Callable[[], None] | None:
     """The call that these words make of a command, or None when typer should read them."""
     hints = get_type_hints(function, include_extras=True)

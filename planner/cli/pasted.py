@@ -59,6 +59,28 @@ def speculation(text: str) -> tuple[int, tuple[str, ...]]:
     return 0, (f"--speculative-config: the draft model {draft} is not counted; its weights and cache come on top",)
 
 
+def config_overrides(words: list[str]) -> dict[str, object]:
+    """What --hf-overrides, and --rope-scaling of older versions, put over the config; {} without them.
+
+    Raises:
+        UsageError: not a JSON object.
+    """
+    found: dict[str, object] = {}
+    for index, word in enumerate(words):
+        name, attached, value = word.partition("=")
+        if name not in ("--hf-overrides", "--rope-scaling"):
+            continue
+        text = value if attached else " ".join(words[index + 1 : index + 2])
+        try:
+            given = json.loads(text)
+        except (ValueError, RecursionError):
+            given = None
+        if not isinstance(given, dict):
+            raise UsageError(f"{name} is {text[:60]!r}; expected a JSON object", field=name)
+        found |= {"rope_scaling": given} if name == "--rope-scaling" else given
+    return found
+
+
 def memory_size(text: str | None, option: str) -> int:
     """Bytes of a size on a card; a bare number below 1 MiB is a unit forgotten.
 

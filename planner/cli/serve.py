@@ -17,13 +17,15 @@ from planner.cli.deployment_options import (
     GpuMemoryOption,
     GpuOption,
     ModelArgument,
+    allows_long_requests,
     find_card,
     gib_option,
     token_count,
 )
-from planner.cli.pasted import image_limit, memory_size, speculation
+from planner.cli.pasted import config_overrides, image_limit, memory_size, speculation
 from planner.errors import UsageError
 from planner.model.load import load_model
+from planner.model.positions import stretched_positions
 from planner.report.rows import Format
 from planner.report.serving import render_plan
 from planner.serving.deployment import Deployment
@@ -88,6 +90,14 @@ def serve(
             help="Longest request in tokens; 32K is 32768 and 32k 32000, as in vLLM; -1 fits.", rich_help_panel=ENGINE
         ),
     ] = None,
+    allow_long_max_model_len: Annotated[
+        bool,
+        typer.Option(
+            "--allow-long-max-model-len",
+            help="As VLLM_ALLOW_LONG_MAX_MODEL_LEN=1, which is read too.",
+            rich_help_panel=ENGINE,
+        ),
+    ] = False,
     max_num_seqs: Annotated[int | None, typer.Option(help="Requests in a batch.", rich_help_panel=ENGINE)] = None,
     max_num_batched_tokens: Annotated[
         int | None, typer.Option(help="Tokens in a batch.", rich_help_panel=ENGINE)
@@ -214,6 +224,9 @@ def serve(
     notes = read_other_flags(list(context.args), version=engine_version, own=_own_options(context))
     check_versions(_given_options(context), engine_version)
     loaded = load_model(model, assume_family=assume_family)
+    overrides = config_overrides(list(context.args))
+    if overrides:
+        loaded.stretched = stretched_positions(overrides, loaded.longest_request)
     if speculative_config is not None:
         num_speculative_tokens, said = speculation(speculative_config)
         notes += said
@@ -240,6 +253,7 @@ def serve(
         kv_cache_dtype=kv_cache_dtype,
         block_size=block_size,
         max_model_len=token_count(max_model_len),
+        allow_long_max_model_len=allow_long_max_model_len or allows_long_requests(),
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
         gpu_memory_utilization=gpu_memory_utilization,

@@ -153,7 +153,7 @@ def find_gpu(text: str, *, memory_bytes: int | None = None) -> Gpu:
     Raises:
         UnknownGpu: no card has this name, or several with different memory.
     """
-    found = _match(text, memory_bytes)
+    found = _match(str(text), memory_bytes)  # 4090 is a name too
     return found if memory_bytes is None else found.with_memory(memory_bytes)
 
 

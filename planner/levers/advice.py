@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from planner.levers.candidates import TABLE, serving_levers
 from planner.levers.effect import effects
@@ -64,7 +65,8 @@ def advise(
     beyond = None
     if plan.verdict != "fits":
         sets = fitting_sets(question, plan, levers)
-    if plan.verdict == "does_not_fit":
+    error = plan.startup_error
+    if plan.shortfall_bytes or (error is not None and error.kind != "max_model_len"):  # memory is short
         beyond = relief(question, plan)
     return Advice(
         levers=single,
@@ -73,6 +75,19 @@ def advise(
         solved=solve(question, goal) if goal is not None else None,
         notes=_notes(question, plan),
     )
+
+
+# What stops the engine before the cache is looked at, or after it was found large enough.
+_NOT_THE_CACHE: Final = ("max_model_len", "free_memory", "weights", "outside_budget")
+
+
+def _lacks_cache(plan: ServingPlan, wanted_bytes: int) -> bool:
+    """The cache wanted is what does not fit, all terms at their high end where the plan is tight."""
+    error = plan.startup_error
+    if error is not None and error.kind in _NOT_THE_CACHE:
+        return False
+    left = plan.kv_cache_low_bytes if plan.verdict == "tight" else plan.kv_cache_bytes
+    return wanted_bytes > left
 
 
 def _notes(question: ServingQuestion, plan: ServingPlan) -> tuple[str, ...]:
@@ -88,7 +103,7 @@ def _notes(question: ServingQuestion, plan: ServingPlan) -> tuple[str, ...]:
             f"free besides: {EXPANDABLE}, against fragmentation after start-up; a serving plan has no term for it, so"
             " nothing is claimed"
         )
-    if wanted > weights.best:
+    if wanted > weights.best and _lacks_cache(plan, wanted):
         notes.append(
             f"the KV cache is the problem ({format_size(wanted)} wanted, weights {format_size(weights.best)}):"
             " quantised weights do nothing for it, only leave more of the card to it"

@@ -165,10 +165,21 @@ def _length(plan: ServingPlan) -> Iterator[Lever]:
         changes=lambda value: {"concurrency": value},
         flag=lambda value: f"--concurrency {value}",
     )
+    # what was stated must stay servable: never below the longest request, up to it where it is refused
+    stated = max((point.tokens_per_request for point in plan.workload if point.at != "max_model_len"), default=0)
+    if length < stated <= plan.model.longest_request:
+        yield Lever(
+            kind=_kind("max-model-len-raised"),
+            before=str(length),
+            values=(stated,),
+            changes=lambda value: {"max_model_len": value},
+            flag=lambda value: f"--max-model-len {value}",
+        )
+    most = length - 1 if resolved.asked.allow_long_max_model_len else min(length - 1, plan.model.longest_request)
     yield Lever(
         kind=_kind("max-model-len"),
         before=str(length),
-        values=range(length - 1, _SHORTEST_CONTEXT - 1, -1),
+        values=range(most, max(_SHORTEST_CONTEXT, stated) - 1, -1),
         changes=lambda value: {"max_model_len": value},
         flag=lambda value: f"--max-model-len {value}",
     )

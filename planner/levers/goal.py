@@ -79,10 +79,12 @@ def solve(question: ServingQuestion, goal: Goal) -> Solved:
         value = card.name if goal.what == "gpu" and card else str(cards_of(changes))
         return Solved(goal=goal, value=value, flag=flag_of(changes), plan=plan)
     field = goal.what.replace("-", "_")
-    most = _MOST_REQUESTS if field == "concurrency" else question.model.spec.max_position_embeddings
-    number = largest(most, lambda number: question.fits({field: number}))
+    most = _MOST_REQUESTS if field == "concurrency" else question.model.longest_request
+    # below the longest request that was stated nothing fits: there the answer is that of the stated length
+    least = question.longest_stated if field == "max_model_len" else 1
+    number = largest(most, lambda number: question.fits({field: max(number, least)}))
     if not number:  # a card that is tight as it stands is tight at every value
-        number = largest(most, lambda number: question.is_tight({field: number}))
+        number = largest(most, lambda number: question.is_tight({field: max(number, least)}))
     if not number:
         return Solved(goal=goal, value="", flag="", plan=None)
     return Solved(goal=goal, value=str(number), flag=f"--{goal.what} {number}", plan=question.ask({field: number}))

@@ -52,6 +52,12 @@ class ServingQuestion:
         plan = self.try_ask(changes)
         return plan is not None and plan.verdict != "does_not_fit"
 
+    @property
+    def longest_stated(self) -> int:
+        """Tokens of the longest request that the lengths state; 1 where none are given."""
+        points = request_lengths(self.input_lengths, self.output_lengths)
+        return max((length for _, length in points), default=1)
+
     def request_length(self, plan: ServingPlan) -> int:
         """Tokens of the request that admission is planned at."""
         point = admission_point(request_lengths(self.input_lengths, self.output_lengths))

@@ -135,7 +135,7 @@ def cache_format(name: str, model_dtype: str | None) -> CacheFormat:
     if found is None:
         known = ", ".join(["auto", *cache_formats()])
         raise UnsupportedQuantization(
-            f"kv_cache_dtype: unknown cache format {name!r}; one of {known}", field="kv_cache_dtype"
+            f"--kv-cache-dtype: unknown cache format {name!r}; one of {known}", field="kv_cache_dtype"
         )
     return found
 

@@ -75,7 +75,7 @@ def check_export_name(name: str) -> None:
     wanted = _normal(name)
     if not is_mix(name) and wanted not in EXPORTS and not _EXL.fullmatch(wanted):
         raise UnsupportedQuantization(
-            f"quantization: {name[:40]!r} is not known; one of {', '.join([*EXPORTS, 'exl2-4.0bpw', 'exl3-4.0bpw'])}, "
+            f"--quantization {name[:40]!r} is not known; one of {', '.join([*EXPORTS, 'exl2-4.0bpw', 'exl3-4.0bpw'])}, "
             f"or a GGUF mix: {', '.join(mix_names())}",
             field="quantization",
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from planner.memory.format_table import format_rows, plain_format, weight_format
@@ -51,7 +51,8 @@ class StoredTypes:
         usual: the type of most bytes, for matrices that the file does not have under any known name.
     """
 
-    types: Mapping[str, str]
+    # a scheme is a key of memos: equal mappings are equal, but a mapping has no hash
+    types: Mapping[str, str] = field(hash=False)
     usual: str
 
     @property

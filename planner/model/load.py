@@ -13,6 +13,7 @@ from planner.errors import SourceError
 from planner.model.config import RawConfig
 from planner.model.families import build_spec
 from planner.model.model import Model
+from planner.model.positions import stretched_positions
 from planner.model.sources.json_file import read_json_object
 from planner.model.sources.stored import StoredTensor
 
@@ -132,6 +133,7 @@ def model_from_config(
         confidence=str(confidence),
         stored_bytes=stored_bytes,
         stored=stored,
+        stretched=stretched_positions(values, spec.max_position_embeddings),
         notes=notes,
     )
 

@@ -23,6 +23,7 @@ class Model:
         confidence: how sure a bundled config's facts are ("verbatim", "reconstructed-exact", ...); "" otherwise.
         stored_bytes: weight bytes of the files it was read from, when they were.
         stored: every tensor of those files, when their headers were read.
+        stretched: tokens of the longest request after rope scaling, where that is more than the spec's positions.
         notes: what reading it brought up.
         memo: results that depend on the model and a few inputs, kept by the modules that compute them.
     """
@@ -33,6 +34,7 @@ class Model:
     confidence: str = ""
     stored_bytes: int | None = None
     stored: tuple[StoredTensor, ...] = field(default=(), repr=False)
+    stretched: int = 0
     notes: tuple[str, ...] = ()
     memo: dict[Hashable, object] = field(default_factory=dict, repr=False)
 
@@ -40,6 +42,11 @@ class Model:
     def parameters(self) -> int:
         """Weights of the whole model, a tied matrix counted once, draft layers not counted."""
         return parameters(self.spec)
+
+    @property
+    def longest_request(self) -> int:
+        """Tokens of the longest request that engines accept for this model."""
+        return max(self.stretched, self.spec.max_position_embeddings)
 
     @cached_property
     def active_parameters(self) -> int:

@@ -19,6 +19,8 @@ FIELDS = (
     "bytes_per_token", "kv_cache_bytes", "tokens", "concurrency", "verdict", "reason",
 )  # fmt: skip
 
+_FIGURES = ("weights_bytes", "bytes_per_token", "kv_cache_bytes", "tokens", "concurrency")
+
 # --sort names: the field, and whether more is better
 SORTS: Mapping[str, tuple[str, bool]] = {
     "weights": ("weights_bytes", False),
@@ -34,8 +36,11 @@ _PEOPLE_ROWS = 200
 
 
 def as_row(cell: Cell) -> dict[str, object]:
-    """The cell as a row of plain values."""
-    return {name: getattr(cell, name) for name in FIELDS}
+    """The cell as a row of plain values; a refused one has no figures, where none was reached."""
+    row: dict[str, object] = {name: getattr(cell, name) for name in FIELDS}
+    if cell.verdict == "refused":
+        row |= {name: row[name] or None for name in _FIGURES}
+    return row
 
 
 def fitting(cells: Iterable[Cell]) -> Iterator[Cell]:
@@ -105,7 +110,7 @@ def stream(cells: Iterable[Cell], *, format: Format, query: Mapping[str, object]
     writer.writerow(FIELDS)
     iterator = iter(cells)
     while chunk := list(islice(iterator, 1000)):
-        writer.writerows([[getattr(cell, name) for name in FIELDS] for cell in chunk])
+        writer.writerows([cell if cell.verdict != "refused" else list(as_row(cell).values()) for cell in chunk])
         yield buffer.getvalue()
         buffer.seek(0)
         buffer.truncate()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from planner.levers.advice import Advice
 from planner.levers.goal import Solved
-from planner.levers.lever import Effect, LeverSet, Setting
+from planner.levers.lever import Changes, Effect, LeverSet, Setting
 from planner.levers.relief import Relief, flag_of
 from planner.serving.command import command_line
 from planner.serving.plan import ServingPlan
@@ -126,12 +126,17 @@ def _relief_lines(relief: Relief) -> str:
     if not lines and relief.sum_excess_bytes:
         lines.append(f"no term alone exceeds the card; together they need {format_size(relief.sum_excess_bytes)} more")
     if relief.gpu is not None:
-        lines.append(f"as it is, it fits one {relief.gpu.name} ({flag_of(relief.card)})")
+        lines.append(f"{_as_asked(relief.card)}, it fits one {relief.gpu.name} ({flag_of(relief.card)})")
     else:
         lines.append("as it is, it fits no listed card")
     if relief.cards > 1:
-        lines.append(f"or {relief.cards} of this card ({flag_of(relief.layout)})")
+        lines.append(f"{_as_asked(relief.layout)}, it fits {relief.cards} of this card ({flag_of(relief.layout)})")
     return "\n".join(lines)
+
+
+def _as_asked(changes: Changes) -> str:
+    """Whether anything but the cards changes."""
+    return "with that memory fraction" if "gpu_memory_utilization" in changes else "as it is"
 
 
 def _goal_line(solved: Solved) -> str:

@@ -25,6 +25,7 @@ _LABELS = {
     "activation_peak": ("activations", "A", 208),
     "non_torch": ("non-torch", "N", 244),
     "persistent_buffers": ("runner buffers", "B", 180),
+    "unvalidated_version": ("version's band", "v", 245),
     "kv_cache": ("KV cache", "K", 34),
     "context": ("context", "c", 240),
     "nccl_outside": ("communicators", "m", 60),
@@ -40,7 +41,9 @@ def plan_json(plan: ServingPlan, advice: Advice | None = None) -> dict[str, obje
     Args:
         advice: what to change; without it "levers" and "plans" are empty.
     """
-    resolved, asked, best = plan.resolved, plan.resolved.asked, plan.budget
+    from planner.report.deployment import deployment_json  # a table need not pay for it
+
+    asked, best = plan.resolved.asked, plan.budget
     terms = {component.name: component.best for component in best.inside}
     outside = plan.outside
     error = plan.startup_error
@@ -57,31 +60,7 @@ def plan_json(plan: ServingPlan, advice: Advice | None = None) -> dict[str, obje
             "dtype": plan.model.spec.dtype,
             "max_position_embeddings": plan.model.spec.max_position_embeddings,
         },
-        "deployment": {
-            "engine": asked.engine,
-            "engine_version": resolved.profile.version,
-            "gpu": asked.gpu.name if asked.gpu else None,
-            "gpu_memory_bytes": resolved.gpu_memory_bytes,
-            "tensor_parallel_size": asked.tensor_parallel_size,
-            "pipeline_parallel_size": asked.pipeline_parallel_size,
-            "data_parallel_size": asked.data_parallel_size,
-            "enable_expert_parallel": asked.enable_expert_parallel,
-            "dtype": resolved.dtype,
-            "quantization": asked.quantization if plan.model.spec.quantization_config is None else None,
-            "weight_format": plan.scheme.label,
-            "kv_cache_dtype": asked.kv_cache_dtype,
-            "block_size": plan.pool.block_size,
-            "max_model_len": resolved.max_model_len,
-            "max_num_seqs": resolved.max_num_seqs,
-            "max_num_batched_tokens": resolved.max_num_batched_tokens,
-            "gpu_memory_utilization": plan.utilization,
-            "enforce_eager": asked.enforce_eager,
-            "enable_prefix_caching": resolved.enable_prefix_caching,
-            "usage_context": asked.usage_context,
-            "sampler": asked.sampler,
-            "safety_margin_bytes": asked.safety_margin_bytes,
-            "concurrency": asked.concurrency,
-        },
+        "deployment": deployment_json(plan),
         "ranks": [
             {"rank": stage.stage, "components": [_component_json(part) for part in stage.inside + stage.outside]}
             for stage in plan.stages
@@ -165,6 +144,8 @@ def verdict_line(plan: ServingPlan, *, colour: bool = False) -> str:
         f"{word}: {plan.model.id} on {cards} x {card} ({gib(resolved.gpu_memory_bytes)} GiB),"
         f" vLLM {resolved.profile.version}"
     )
+    if plan.startup_error is not None and plan.startup_error.kind == "max_model_len":
+        return f"{head}: {resolved.max_model_len:,} tokens are more than the model's {plan.model.longest_request:,}"
     if plan.startup_error is not None:
         return f"{head}: short by {format_size(plan.shortfall_bytes)} per GPU"
     if not plan.pool.groups:
@@ -173,7 +154,10 @@ def verdict_line(plan: ServingPlan, *, colour: bool = False) -> str:
         f"{head}: {gib(plan.kv_cache_bytes)} GiB for KV cache = {plan.kv_tokens:,} tokens ="
         f" {plan.max_concurrency:.2f} requests of {resolved.max_model_len:,} tokens"
     )
-    if plan.verdict == "does_not_fit":
+    refused = [point for point in plan.workload if point.tokens_per_request > resolved.max_model_len]
+    if refused and plan.verdict == "does_not_fit" and not plan.shortfall_bytes:
+        line += f"; requests of {refused[-1].tokens_per_request:,} tokens are refused"
+    elif plan.verdict == "does_not_fit":
         line += f", {asked.concurrency:,} wanted: short by {format_size(plan.shortfall_bytes)} per GPU"
     return line
 
@@ -287,10 +271,15 @@ def _cache_lines(plan: ServingPlan) -> str:
     return "\n".join(lines)
 
 
-def _workload_table(plan: ServingPlan, style: str) -> str:
+def _at(plan: ServingPlan, name: str, tokens: int) -> str:
     names = {"max_model_len": "max_model_len (admission limit)", "mean": "mean (no admission limit)", "all": "as given"}
+    refused = tokens > plan.resolved.max_model_len
+    return f"{names.get(name, name)} (too long: refused)" if refused else names.get(name, name)
+
+
+def _workload_table(plan: ServingPlan, style: str) -> str:
     rows = [
-        (names.get(point.at, point.at), f"{point.tokens_per_request:,}", f"{point.concurrency:,}")
+        (_at(plan, point.at, point.tokens_per_request), f"{point.tokens_per_request:,}", f"{point.concurrency:,}")
         for point in plan.workload
     ]
     return _table(

@@ -28,6 +28,7 @@ from planner.serving.engines.profile import parse_version
 from planner.serving.graphs import graph_components
 from planner.serving.runner import gpu_class, uses_v2_runner
 from planner.serving.storage import is_plain, quantises_inputs
+from planner.serving.version_band import version_band
 from planner.units import format_size, gib
 
 _LATENT_BACKEND_WORKSPACE: Final = (0, 10, 0)
@@ -130,6 +131,9 @@ def stage_budget(
         (inside if resolved.profile.accounting == "device_used" else outside).append(other)
     if resolved.profile.accounting == "device_used":
         inside.append(_context(resolved))
+    unproved = version_band(resolved.profile, gpus=parallelism.tensor_parallel_size * stages)
+    if unproved is not None:
+        inside.append(unproved)
     return StageBudget(
         stage=stage,
         layers=layers,

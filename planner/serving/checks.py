@@ -1,7 +1,9 @@
 """What an engine refuses before it looks at memory, and values of options that make no plan.
 
-Sources: vLLM 0.19.0 `config/lora.py` (ranks), `config/cache.py` (state types), `config/model.py`
-verify_with_parallel_config and `config/parallel.py` (decode context parallel), `platforms/cuda.py` (bfloat16).
+Sources: vLLM 0.19.0 `config/lora.py` (ranks), `engine/arg_utils.py` 0.4 to 0.8 and `config/cache.py` from 0.9 (choices
+of --block-size), `v1/attention/backends` (block sizes of the kernels), `config/cache.py` (state types),
+`config/model.py` verify_with_parallel_config and `config/parallel.py` (decode context parallel), `platforms/cuda.py`
+(bfloat16).
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from planner.errors import UsageError
 from planner.model.caches import CrossCache, KeyValueCache
 from planner.model.kinds.attention import Attention
 from planner.model.model import Model
+from planner.serving.engines.profile import parse_version
 
 if TYPE_CHECKING:
     from planner.serving.deployment import Deployment
@@ -44,6 +47,7 @@ _SPELLED: Final = {
     "limit_images": "--limit-mm-per-prompt",
 }
 _CHOICES: Final = {
+    "engine": ("vllm",),
     "usage_context": ("api-server", "llm-class"),
     "mm_encoder_tp_mode": ("weights", "data"),
     "sampler": ("auto", "pytorch", "flashinfer", "triton"),
@@ -71,6 +75,11 @@ def check_values(deployment: Deployment) -> None:
         value = getattr(deployment, name)
         if value is not None and value not in choices:
             raise UsageError(f"{_option(name)} is {value!r}; expected {', '.join(choices)}", field=name)
+    sizes = deployment.cudagraph_capture_sizes or ()
+    if any(not 1 <= size <= _COUNT for size in sizes):
+        raise UsageError(
+            f"cudagraph_capture_sizes are {sizes}; expected 1 or more each", field="cudagraph_capture_sizes"
+        )
     utilization = deployment.gpu_memory_utilization
     if utilization is not None and not 0 < utilization <= 1:
         raise UsageError(
@@ -86,6 +95,54 @@ def check_values(deployment: Deployment) -> None:
 
 def _option(name: str) -> str:
     return _SPELLED.get(name) or f"--{name.removesuffix('_bytes').replace('_', '-')}"
+
+
+# Choices of --block-size from a version on; from 0.18 on the parser takes every whole number.
+_BLOCK_CHOICES: Final = (
+    ((0, 18, 0), ()),
+    ((0, 11, 0), (1, 8, 16, 32, 64, 128, 256)),
+    ((0, 9, 0), (1, 8, 16, 32, 64, 128)),
+    ((0, 6, 5), (8, 16, 32, 64, 128)),
+    ((0, 0, 0), (8, 16, 32)),
+)
+# FlashAttention and Triton take multiples of 16, FlashInfer some of them; V0's paged attention stops at 32.
+_KERNEL_BLOCK: Final = 16
+_V0_LARGEST_BLOCK: Final = 32
+
+
+def check_block_size(model: Model, deployment: Deployment, *, runner: str) -> None:
+    """The engine's argument parser knows the block size, and its attention kernels on NVIDIA cards do.
+
+    Args:
+        runner: "v0" or another, of the profile.
+
+    Raises:
+        UsageError: with the parser's text, or what the kernels take.
+    """
+    size = deployment.block_size
+    if size is None:
+        return
+    version = parse_version(deployment.engine_version)
+    choices = next(sizes for first, sizes in _BLOCK_CHOICES if version >= first)
+    if choices and size not in choices:
+        listed = ", ".join(str(choice) for choice in choices)
+        raise UsageError(
+            f"argument --block-size: invalid choice: {size} (vLLM {deployment.engine_version}: choose from {listed})",
+            field="block_size",
+        )
+    card = deployment.gpu
+    if (card is not None and card.vendor not in (None, "", "NVIDIA")) or model.is_recurrent:
+        return  # other kernels; recurrent layers have the block size raised
+    if runner == "v0" and size > _V0_LARGEST_BLOCK and not model.has_latent_cache:
+        raise UsageError(
+            f"--block-size {size}: CUDA Paged Attention kernel only supports block sizes up to {_V0_LARGEST_BLOCK}",
+            field="block_size",
+        )
+    if runner != "v0" and size % _KERNEL_BLOCK:
+        raise UsageError(
+            f"--block-size {size}: vLLM's attention kernels on NVIDIA cards take multiples of {_KERNEL_BLOCK}",
+            field="block_size",
+        )
 
 
 def check_capability(model: Model, deployment: Deployment) -> None:

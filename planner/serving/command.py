@@ -18,7 +18,9 @@ def command_line(plan: ServingPlan) -> str:
     resolved, asked = plan.resolved, plan.resolved.asked
     export = asked.quantization if plan.model.spec.quantization_config is None else None
     online = export is None or export in _QUANTISED_WHILE_LOADING
-    words = ["vllm", "serve", plan.model.id if online else f"<{export} export of {plan.model.id}>"]
+    long = resolved.max_model_len > plan.model.longest_request and asked.allow_long_max_model_len
+    words = ["VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"] if long else []
+    words += ["vllm", "serve", plan.model.id if online else f"<{export} export of {plan.model.id}>"]
 
     def add(flag: str, value: object) -> None:
         words.extend((flag, str(value)))

@@ -22,7 +22,7 @@ class CurvePoint:
 def context_curve(candidate: Candidate) -> Iterator[CurvePoint]:
     """Requests at once by max_model_len, doubling from 1,024 to what the model was made for."""
     asked = candidate.plan.resolved.asked
-    most = candidate.plan.model.spec.max_position_embeddings
+    most = candidate.plan.model.longest_request
     lengths = [1 << bit for bit in range(10, 41) if 1 << bit < most] + [most]
     for length in lengths:
         plan = plan_serving(candidate.plan.model, replace(asked, max_model_len=length))

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner.errors import UsageError
+from planner.field_types import check_field_types
 from planner.hardware.gpus import Gpu
 from planner.model.caches import CompressedCache, StateCache
 from planner.model.model import Model
-from planner.serving.checks import check_capability, check_context_parallel, check_values
+from planner.serving.checks import check_block_size, check_capability, check_context_parallel, check_values
 from planner.serving.engines.architectures import architecture_note
 from planner.serving.engines.profile import DEFAULT_VERSION, EngineProfile, parse_version, profile_with_runner
+from planner.serving.version_band import version_note
 from planner.units import GIB
 
 _GPU_TOTAL_LIMIT = 1 << 44
@@ -30,6 +32,7 @@ class Deployment:
         gpu_memory_bytes: what the driver reports; None takes it from `gpu`.
         quantization: how to store a plain checkpoint; None keeps the config's own format.
         model_runner: "auto", "v0", "v1" or "v2": what VLLM_USE_V1 and VLLM_USE_V2_MODEL_RUNNER force.
+        allow_long_max_model_len: requests beyond the model's positions, as VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 allows.
         usage_context: "api-server" (vllm serve) or "llm-class" (LLM(...)).
         mm_encoder_tp_mode: "weights" cuts the towers like the model, "data" keeps them whole on every GPU.
         sampler: "auto", "pytorch", "flashinfer" or "triton".
@@ -54,6 +57,7 @@ class Deployment:
     kv_cache_dtype: str = "auto"
     block_size: int | None = None
     max_model_len: int | None = None
+    allow_long_max_model_len: bool = False
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     gpu_memory_utilization: float | None = None
@@ -123,12 +127,15 @@ def resolve(model: Model, deployment: Deployment) -> Resolved:
     """Apply the engine version's defaults.
 
     Raises:
-        UsageError: a value out of range, an unknown dtype, no card and no memory size; names the option.
+        UsageError: a value of another type or out of range, an unknown dtype, no card and no memory size; names the
+            option.
     """
+    check_field_types(deployment)
     profile = profile_with_runner(deployment.engine_version, _runner(model, deployment))
     check_values(deployment)
     check_context_parallel(model, deployment)
     check_capability(model, deployment)
+    check_block_size(model, deployment, runner=profile.runner)
     notes: list[str] = []
     total = deployment.gpu_memory_bytes or (deployment.gpu.total_memory_bytes if deployment.gpu else 0)
     if not 0 < total <= _GPU_TOTAL_LIMIT:
@@ -137,11 +144,11 @@ def resolve(model: Model, deployment: Deployment) -> Resolved:
     utilization = deployment.gpu_memory_utilization
     if utilization is None:
         utilization = profile.gpu_memory_utilization
-    length = deployment.max_model_len or model.spec.max_position_embeddings
-    if length > model.spec.max_position_embeddings:
+    length = deployment.max_model_len or model.longest_request
+    if length > model.longest_request and deployment.allow_long_max_model_len:
         notes.append(
-            f"max_model_len {length:,} is more than the model's {model.spec.max_position_embeddings:,} positions:"
-            " vLLM refuses that unless VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
+            f"max_model_len {length:,} is more than the model's {model.longest_request:,} positions, and allowed by"
+            " VLLM_ALLOW_LONG_MAX_MODEL_LEN: what is computed beyond them may be wrong"
         )
     if deployment.num_speculative_tokens and not model.spec.draft_layers:
         notes.append("the model has no draft layers of its own: what a separate draft model takes is not counted")
@@ -149,9 +156,8 @@ def resolve(model: Model, deployment: Deployment) -> Resolved:
         notes.append(
             f"vLLM has no GPU engine for {deployment.gpu.name}: the plan says what it would take, not that it starts"
         )
-    unknown = architecture_note(model.spec.architecture, profile.version)
-    if unknown is not None:
-        notes.append(unknown)
+    said = (architecture_note(model.spec.architecture, profile.version), version_note(profile))
+    notes += [note for note in said if note is not None]
     tokens, sequences = batch_defaults(model, deployment, profile, total, length)
     recurrent = any(isinstance(cache, StateCache) for cache in model.caches)
     prefix = deployment.enable_prefix_caching

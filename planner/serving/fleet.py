@@ -181,7 +181,7 @@ def _candidate(
     each = ways * stages
     points = request_lengths(demand.input_lengths, demand.output_lengths)
     admission = admission_point(points) or max(points, key=lambda point: point[1])
-    length = base.max_model_len or min(admission[1], model.spec.max_position_embeddings)
+    length = base.max_model_len or min(admission[1], model.longest_request)
     deployment = replace(
         base,
         gpu=card,
@@ -193,6 +193,8 @@ def _candidate(
     plan = plan_serving(
         model, deployment, input_lengths=demand.input_lengths, output_lengths=demand.output_lengths
     )  # fmt: skip
+    if admission[1] > length and admission[0] != "mean":
+        return f"requests of {admission[1]:,} tokens are longer than max_model_len {length:,}: the server refuses them"
     if plan.verdict == "does_not_fit":
         return f"does not fit {each} of them: short by {plan.shortfall_bytes / (1 << 30):.2f} GiB per GPU"
     held = next((point.concurrency for point in plan.workload if point.at == admission[0]), 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from planner.errors import PlannerError
 from planner.memory.component import SIDES
@@ -21,6 +21,8 @@ from planner.serving.kv_pool import Pool
 from planner.serving.loading import converts_whole_model, load_of
 from planner.serving.stages import cache_format_of, outside_of, parallelism_of, pool_of, stages_of
 from planner.serving.storage import scheme_for
+
+_TOO_LONG: Final = "longer than the model's positions: vLLM refuses it without VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +60,7 @@ class Cell(NamedTuple):
         tokens: what the engine prints.
         concurrency: requests of this length that the pool holds.
         verdict: "fits", "tight", "does_not_fit", or "refused".
-        reason: why a refused cell could not be planned.
+        reason: why a refused cell could not be planned, or the engine would not start at this length.
     """
 
     model: str
@@ -136,7 +138,8 @@ def _cells(model: Model, deployment: Deployment, axes: Axes) -> Iterator[Cell]:
                     model.id, gpu, ways, label, cache_dtype, length, budget.weights, 0, 0, 0, 0, "refused", layout
                 )
             else:
-                yield _cell(model.id, gpu, ways, label, cache_dtype, length, budget, layout, axes.concurrency)
+                allowed = length <= model.longest_request or deployment.allow_long_max_model_len
+                yield _cell(model.id, gpu, ways, label, cache_dtype, length, budget, layout, axes.concurrency, allowed)
 
 
 def _budgets(
@@ -171,6 +174,7 @@ def _cell(
     budget: _Budget,
     layout: _Layout,
     wanted: int,
+    allowed: bool,
 ) -> Cell:
     pool = layout.pool
     needed = pool.blocks_for(length)
@@ -179,7 +183,7 @@ def _cell(
     verdict = "does_not_fit"
     usable = budget.available[1] - (pool.bytes_per_block if pool.reserves_null_block else 0)
     holds_one = usable >= pool.needed_bytes(length)
-    if budget.starts and holds_one and concurrency >= wanted and budget.outside[1] >= 0:
+    if allowed and budget.starts and holds_one and concurrency >= wanted and budget.outside[1] >= 0:
         verdict = "tight"
         careful = pool.num_blocks(budget.available[2])
         if (not needed or careful // needed >= wanted) and budget.outside[2] >= 0 and budget.available[2] > 0:
@@ -191,7 +195,7 @@ def _cell(
         tokens *= pool.options.context_parallel_size
     return Cell(
         model, gpu, ways, label, cache_dtype, length, budget.weights, layout.growth(length),
-        max(0, budget.available[1]), tokens, concurrency, verdict,
+        max(0, budget.available[1]), tokens, concurrency, verdict, "" if allowed else _TOO_LONG,
     )  # fmt: skip
 
 

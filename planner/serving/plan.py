@@ -28,14 +28,15 @@ from planner.serving.stages import (
 from planner.serving.startup import StartupError
 from planner.serving.storage import scheme_for
 from planner.serving.tightness import why_tight
-from planner.serving.workload import Lengths, admission_point, request_lengths
+from planner.serving.workload import Lengths, admission_point, refused_note, request_lengths
+from planner.units import format_size
 
 Verdict = Literal["fits", "tight", "does_not_fit"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadPoint:
-    """How many requests fit when all have this length."""
+    """How many requests fit when all have this length; none where the server refuses so long a request."""
 
     at: str
     tokens_per_request: int
@@ -141,12 +142,17 @@ def plan_serving(
     if resolved.profile.capacity_check == "global_groups" and len(stages) > 1:
         check_pool = pool_of(model, resolved, form, slice(0, len(model.spec.layers)))[0]
     points = request_lengths(input_lengths, output_lengths)
-    over_long = [name for name, length in points if length > resolved.max_model_len and name != "mean"]
     said = [*notes, *model.spec.notes, *model.notes, *resolved.notes, *scheme.notes]
     if deployment.quantization is not None and model.spec.quantization_config is not None:
         said.append(f"already quantised ({scheme.label}): planned as it is, without --quantization")
-    if over_long:
-        said.append(f"requests at {', '.join(over_long)} are longer than max_model_len {resolved.max_model_len:,}")
+    refused = refused_note(points, resolved.max_model_len, model.longest_request)
+    if refused is not None:
+        said.append(refused)
+    if deployment.already_used_bytes:
+        said.append(
+            f"others hold {format_size(deployment.already_used_bytes)} of each card (--already-used, --instances): the"
+            " engine has no flag for that, so the command does not say it"
+        )
     if any(name == "mean" for name, _ in points):
         said.append("the mean is no admission limit: half the time more tokens are wanted than it says")
     if deployment.concurrency > resolved.max_num_seqs:
@@ -161,13 +167,14 @@ def plan_serving(
     load = load_of(model, resolved, parallelism, stages[fullest], stages=len(stages))
     said += load_notes(model, resolved, load)
     loading = load.gpu_peak_bytes if converts_whole_model(model, resolved) else 0
-    error = _startup_error(
+    error = _refused_length(model, resolved) or _startup_error(
         resolved, stages[fullest], check_pool, best[fullest], blocks["best"], crowded, loading=loading
     )
     held = {side: _requests(pool, count, asked_length) for side, count in blocks.items()}
     concurrency = deployment.concurrency
     verdict: Verdict = "does_not_fit"
-    if error is None and held["best"] >= concurrency and outside_free["best"] >= 0:
+    serves = admission is None or admission[1] <= resolved.max_model_len
+    if error is None and serves and held["best"] >= concurrency and outside_free["best"] >= 0:
         verdict = "tight"
         if held["high"] >= concurrency and outside_free["high"] >= 0 and availables["high"][fullest] > 0:
             verdict = "fits"
@@ -235,11 +242,14 @@ def _requests(pool: Pool, blocks: int, length: int) -> int:
 
 def _workload(resolved: Resolved, pool: Pool, blocks: int, points: list[tuple[str, int]]) -> tuple[WorkloadPoint, ...]:
     longest = resolved.max_model_len
-    wanted = [("max_model_len", longest)] + [(name, min(length, longest)) for name, length in points]
     cap = resolved.max_num_seqs
     return tuple(
-        WorkloadPoint(at=name, tokens_per_request=length, concurrency=min(_requests(pool, blocks, length), cap))
-        for name, length in wanted
+        WorkloadPoint(
+            at=name,
+            tokens_per_request=length,
+            concurrency=min(_requests(pool, blocks, length), cap) if length <= longest else 0,
+        )
+        for name, length in [("max_model_len", longest), *points]
     )
 
 
@@ -256,6 +266,13 @@ def _available(resolved: Resolved, stage: StageBudget, pool: Pool, side: Side) -
 
 def _null_block(pool: Pool) -> int:
     return pool.bytes_per_block if pool.reserves_null_block else 0
+
+
+def _refused_length(model: Model, resolved: Resolved) -> StartupError | None:
+    """vLLM looks at the length before anything else."""
+    if resolved.max_model_len <= model.longest_request or resolved.asked.allow_long_max_model_len:
+        return None
+    return startup.beyond_positions(resolved.max_model_len, model.longest_request)
 
 
 def _startup_error(

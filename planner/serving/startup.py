@@ -13,7 +13,7 @@ class StartupError:
     """A refusal: its kind and the text that the engine prints.
 
     Args:
-        kind: "no_cache_blocks", "request_too_long", "free_memory", "weights" or "outside_budget".
+        kind: "max_model_len", "no_cache_blocks", "request_too_long", "free_memory", "weights" or "outside_budget".
         message: the engine's text, or ours where the engine dies in an allocation.
     """
 
@@ -25,6 +25,19 @@ def gib_text(size_bytes: int, profile: EngineProfile) -> str:
     """A size as this version prints it: two decimals, trailing zeros dropped from 0.14."""
     value = size_bytes / GIB
     return str(round(value, 2)) if parse_version(profile.version) >= (0, 14, 0) else f"{value:.2f}"
+
+
+def beyond_positions(max_model_len: int, positions: int) -> StartupError:
+    """A longer request than the model has positions (vLLM config/model.py _get_and_verify_max_len).
+
+    The environment variable is known from 0.5.5 on; how far the text goes on after it depends on the version.
+    """
+    text = (
+        f"User-specified max_model_len ({max_model_len}) is greater than the derived max_model_len"
+        f" (max_position_embeddings={positions} or model_max_length=None in model's config.json). To allow overriding"
+        " this maximum, set the env var VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
+    )
+    return StartupError("max_model_len", text)
 
 
 def no_cache_blocks(profile: EngineProfile) -> StartupError:

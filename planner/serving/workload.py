@@ -34,6 +34,7 @@ def parse_lengths(text: str, *, option: str) -> Lengths:
     Raises:
         UsageError: not of that form, a length of zero, or percentiles that fall.
     """
+    text = str(text)  # a caller's 600 is a length too
     points: list[tuple[str, int]] = []
     for part in text.split(",") if len(text) < 400 else [text[:40]]:
         match = _PART.fullmatch(part.strip())
@@ -68,9 +69,12 @@ def request_lengths(input_lengths: Lengths | None, output_lengths: Lengths | Non
     Input and output are added at the same statistic, which is an upper bound unless the two rise together.
 
     Raises:
-        UsageError: the two sides share no statistic.
+        UsageError: the two sides share no statistic, or are no `Lengths`.
     """
     sides = [side for side in (input_lengths, output_lengths) if side is not None]
+    for side in sides:
+        if not isinstance(side, Lengths):
+            raise UsageError(f"lengths are {str(side)[:40]!r}; expected what parse_lengths gives", field="input_len")
     if not sides:
         return []
     names = [name for side in sides for name, _ in side.points if name != "all"] or ["all"]
@@ -85,6 +89,17 @@ def request_lengths(input_lengths: Lengths | None, output_lengths: Lengths | Non
             field="input_len",
         )
     return found
+
+
+def refused_note(points: list[tuple[str, int]], max_model_len: int, positions: int) -> str | None:
+    """Which stated requests the server refuses because they are longer than max_model_len, and what would do."""
+    over = [(name, length) for name, length in points if length > max_model_len and name != "mean"]
+    if not over:
+        return None
+    said = ", ".join(f"{length:,} tokens" + ("" if name == "all" else f" ({name})") for name, length in over)
+    most = over[-1][1]
+    remedy = f"raise it to {most}" if most <= positions else f"the model has {positions:,} positions"
+    return f"the server refuses requests of {said}: they are longer than --max-model-len {max_model_len:,}; {remedy}"
 
 
 def admission_point(points: list[tuple[str, int]]) -> tuple[str, int] | None:

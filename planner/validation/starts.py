@@ -98,6 +98,7 @@ def read_start(case: Case) -> Start | str:
         gpu_memory_utilization=_fraction(case),
         enforce_eager=case.given("enforce_eager") is True,
         model_runner=_runner(case),
+        allow_long_max_model_len=True,  # the start was measured
     )
     try:
         deployment = _with_flags(deployment, case, unknown)

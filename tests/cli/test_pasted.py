@@ -177,3 +177,39 @@ def test_the_budget_always_adds_up(serve, words: tuple[str, ...]) -> None:  # ty
     assert sum(size for name, size in budget.items() if name != "requested_bytes") == budget["requested_bytes"]
     held = sum(outside[name] for name in ("context_bytes", "cuda_graph_bytes", "post_profile_bytes", "other_bytes"))
     assert outside["driver_total_bytes"] - budget["requested_bytes"] - held == outside["free_bytes"]
+
+
+def test_the_program_may_stand_before_the_model(serve) -> None:  # type: ignore[no-untyped-def]
+    assert serve("vllm", "serve", *BASE).out == serve(*BASE).out
+    long = ("serve", LLAMA, "--gpu", "H100", "--max-model-len", "200000")
+    assert serve("vllm", *long).status == 1
+    assert serve("VLLM_ALLOW_LONG_MAX_MODEL_LEN=1", "vllm", *long).status == 0
+    assert serve(LLAMA, "vllm", "serve", "--gpu", "H100").status == 2
+
+
+@pytest.mark.parametrize(
+    ("word", "nearest"),
+    [("--bogus", None), ("--zzz", None), ("--max-model-length", "--max-model-len"), ("--api-keys", "--api-key")],
+)
+def test_only_what_is_near_is_proposed(serve, word: str, nearest: str | None) -> None:  # type: ignore[no-untyped-def]
+    result = serve(*BASE, word, "1")
+    assert result.status == 2
+    assert result.err == f"vram-planner: no such option: {word}{f'; nearest: {nearest}' if nearest else ''}\n"
+
+
+@pytest.mark.parametrize(
+    "words", [("serve", *BASE, "--format", "xml"), ("validate", "--by", "x"), ("compare", *BASE[:3], "-q", "zzz")]
+)
+def test_messages_name_the_option_and_no_library(words, capsys, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    result = run(capsys, monkeypatch, *words)
+    option = "--quantization" if words[-2] == "-q" else words[-2]
+    assert result.status == 2 and option in result.err and "Value error" not in result.err
+
+
+def test_refused_rows_have_no_figures(capsys, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    """32 query heads cannot be dealt to three GPUs."""
+    asked = ("compare", LLAMA, "--gpu", "H100", "-tp", "3", "--max-model-len", "8192")
+    figures = ("weights_bytes", "bytes_per_token", "kv_cache_bytes", "tokens", "concurrency")
+    row = json.loads(run(capsys, monkeypatch, *asked, "--format", "json").out)["rows"][0]
+    assert row["verdict"] == "refused" and [row[name] for name in figures] == [None] * 5
+    assert "0.00" not in run(capsys, monkeypatch, *asked).out

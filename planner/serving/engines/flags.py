@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import difflib
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -62,14 +63,17 @@ def read_other_flags(words: list[str], *, version: str, own: list[str]) -> tuple
             raise UsageError(f"{word[:60]!r} is not an option; give one MODEL, then options", field=word[:60])
         flag = _find(name)
         if flag is None:
-            near = difflib.get_close_matches(name, [*vllm_flags(), *own], n=1)
-            hint = f"; nearest: {near[0]}" if near else ""
+            hint = _nearest(name, [*vllm_flags(), *own])
             raise UsageError(f"no such option: {name[:60]}{hint}", field=name[:60])
         if not _has(flag, version):
             raise _not_in(flag, version, own)
+        values = [attached] if attached else []
         if flag.takes == "value" and not attached:
             while index < len(words) and not words[index].startswith("--"):
+                values.append(words[index])
                 index += 1
+        for value in values:
+            _check_json(name, value)
         what = _flags_with_memory().get(flag.name)
         if what is None:
             ignored.append(name)
@@ -81,6 +85,22 @@ def read_other_flags(words: list[str], *, version: str, own: list[str]) -> tuple
     if ignored:
         notes += (f"accepted, no effect on memory here: {', '.join(ignored)}",)
     return notes
+
+
+def _check_json(name: str, value: str) -> None:
+    """A value that begins like JSON is JSON.
+
+    Raises:
+        UsageError: it is not; names the flag.
+    """
+    if not value.lstrip().startswith(("{", "[")):
+        return
+    try:
+        json.loads(value)
+    except (ValueError, RecursionError):
+        raise UsageError(
+            f"{name} is {value[:60]!r}, which is not JSON: a bracket or a quote is missing", field=name
+        ) from None
 
 
 def check_versions(names: Iterable[str], version: str) -> None:
@@ -97,11 +117,15 @@ def check_versions(names: Iterable[str], version: str) -> None:
 
 def _not_in(flag: Flag, version: str, own: list[str]) -> UsageError:
     seen = f"seen from {flag.first_seen or 'the first'} to {flag.last_seen or 'the newest'}"
-    near = difflib.get_close_matches(
-        flag.name, [*(name for name, known in vllm_flags().items() if _has(known, version)), *own], n=1
-    )
-    hint = f"; nearest: {near[0]}" if near else ""
+    hint = _nearest(flag.name, [*(name for name, known in vllm_flags().items() if _has(known, version)), *own])
     return UsageError(f"vLLM {version} has no {flag.name} ({seen}){hint}", field=flag.name)
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    """What was probably meant; the dashes that all flags begin with make none alike."""
+    bare = {flag.lstrip("-"): flag for flag in known}
+    near = difflib.get_close_matches(name.lstrip("-"), bare, n=1)
+    return f"; nearest: {bare[near[0]]}" if near else ""
 
 
 @cache

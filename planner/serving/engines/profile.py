@@ -80,6 +80,8 @@ class EngineProfile:
         swap_space: "blocks" (CPU blocks), "ignored", or "gone".
         typo_in_refusal: the refusal says "models's".
         validated: this row's numbers were checked on measured starts.
+        residual_mib: MiB by which the cache of one GPU may miss where they were not: what reading the release and a few
+            public logs leave open (starts of `planner/validation/cases` by version: docs/accuracy.md).
         source: where the row's facts come from.
     """
 
@@ -125,6 +127,7 @@ class EngineProfile:
     swap_space: str
     typo_in_refusal: bool
     validated: bool
+    residual_mib: int
     source: str
 
 
@@ -194,6 +197,12 @@ def profile_with_runner(version: str, runner: str) -> EngineProfile:
     if runner not in ("v0", "v1", "v2"):
         raise UsageError(f"--model-runner is {runner[:40]!r}; expected auto, v0, v1 or v2", field="model_runner")
     raise UsageError(f"vLLM {version} has no {runner.upper()} model runner", field="model_runner")
+
+
+@cache
+def validated_versions() -> tuple[str, ...]:
+    """The releases whose figures were checked on measured starts, oldest first: "0.19"."""
+    return tuple(f"{first[0]}.{first[1]}" for first, row in _rows() if row.get("validated"))
 
 
 class _Row(TypedDict):

@@ -1,0 +1,86 @@
+"""A version that no measured start covers says so, and leaves its cache a wider band."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner import Deployment, ServingPlan, find_gpu, load_model, plan_serving
+from planner.units import MIB
+from planner.validation.cases import bundled_vllm_cases
+from planner.validation.starts import Start, read_start
+
+LLAMA = load_model("meta-llama/Llama-3.1-8B-Instruct")
+
+
+def plan(version: str, **more: object) -> ServingPlan:
+    options = {"gpu": find_gpu("H100"), "max_model_len": 8192, "engine_version": version} | more
+    return plan_serving(LLAMA, Deployment(**options))  # type: ignore[arg-type]
+
+
+def said(found: ServingPlan) -> list[str]:
+    return [note for note in found.notes if "not validated" in note]
+
+
+@pytest.mark.parametrize("version", ["0.19.0", "0.19", "v0.19.1"])
+def test_a_validated_version_has_neither(version: str) -> None:
+    found = plan(version)
+    assert said(found) == [] and found.budget.component("unvalidated_version") is None
+
+
+@pytest.mark.parametrize(
+    ("version", "mib", "where"),
+    [
+        # half a GiB for 0.17 to 0.30, 0.15 for 0.9 to 0.16 and late V0, one GiB from 0.31 on
+        ("0.10.2", 154, "older than 0.19"),
+        ("0.18.1", 512, "older than 0.19"),
+        ("0.24.0", 512, "newer than 0.19"),
+        ("0.33.0", 1024, "newer than 0.19"),
+    ],
+)
+def test_another_has_both(version: str, mib: int, where: str) -> None:
+    found = plan(version)
+    band = found.budget.component("unvalidated_version")
+    assert band is not None and (band.low, band.best, band.high) == (-mib * MIB, 0, mib * MIB)
+    assert band.evidence == "assumed"
+    assert len(said(found)) == 1 and where in said(found)[0] and f"vLLM {version} " in said(found)[0]
+    without = sum(part.high for part in found.budget.inside if part is not band)
+    assert found.kv_cache_low_bytes == found.budget.requested_bytes - without - mib * MIB
+
+
+def test_several_gpus_leave_more_open() -> None:
+    band = plan("0.24.0", tensor_parallel_size=2).budget.component("unvalidated_version")
+    assert band is not None and band.high == (512 + 717) * MIB
+
+
+def test_a_forced_runner_is_another_version() -> None:
+    assert said(plan("0.10.2", model_runner="v0"))
+
+
+def test_what_fits_by_less_than_the_band_is_tight() -> None:
+    """55.99 GiB at the low end holds 55 requests of one GiB; without the band it would be 56.49 and hold 56."""
+    found = plan("0.24.0")
+    needed = found.pool.blocks_for(8192) * found.pool.bytes_per_block
+    most = found.kv_cache_low_bytes // needed
+    assert needed == 1024 * MIB and (found.kv_cache_low_bytes + 512 * MIB) // needed == most + 1
+    assert plan("0.24.0", concurrency=most).verdict == "fits"
+    assert plan("0.24.0", concurrency=most + 1).verdict == "tight"
+
+
+def test_measured_starts_lie_in_the_bands_more_often() -> None:
+    """Of starts known in full, the bands of unvalidated versions hold more than those of their terms alone."""
+    inside = alone = 0
+    for case in bundled_vllm_cases():
+        start = read_start(case)
+        measured = case.measured.get("kv_cache_gib")
+        if not isinstance(start, Start) or start.unknown or not isinstance(measured, int | float):
+            continue
+        try:
+            budget = start.plan().budget
+        except ValueError:
+            continue
+        band = budget.component("unvalidated_version")
+        if band is not None:
+            size = measured * (1 << 30)
+            inside += budget.available("high") <= size <= budget.available("low")
+            alone += budget.available("high") + band.high <= size <= budget.available("low") + band.low
+    assert inside > alone > 0
