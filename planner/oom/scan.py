@@ -109,7 +109,8 @@ def anchors() -> tuple[str, ...]:
     return tuple(sorted(n for n in needles if not any(other != n and other in n for other in needles)))
 
 
-# A chunk without any of these holds no anchor: the quick way through a long log.
+# Every anchor contains one of these, and is looked for only where all that it contains occur: the quick way through a
+# long log, whose usual lines have few of them.
 HOT = (
     "memory", "alloc", "capac", "kill", "137", "-9", "vram", "_status_", "oom", "out_of", "outof", "kv cache", "mib",
     "cuda", "bus error", "no space left", "find an engine", "paging file", "auto-fit", "seq len", "length", "reserved",
@@ -118,6 +119,13 @@ HOT = (
     "scratch", "dataloader", "cublas", "mem-fraction", "indicates that", "max allowed", "may not be", "mps backend",
     "is free", "reject", "hip error",
 )  # fmt: skip
+
+
+@cache
+def hot_words() -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Each anchor with the hot words that it contains; first those that one search settles for most anchors."""
+    shared = {word: sum(word in anchor for anchor in anchors()) for word in HOT}
+    return tuple((a, tuple(sorted((w for w in HOT if w in a), key=lambda w: -shared[w]))) for a in anchors())
 
 
 def decode(stream: BinaryIO) -> Iterator[str]:
@@ -185,8 +193,6 @@ def _take(buffer: str, base: int, line: int, limit: int, run: _Run, final: bool,
     """
     # lower() of a few letters is longer (İ): offsets would shift; ASCII lower-casing keeps them
     flat = buffer.translate(_FLAT) if not buffer.isascii() else buffer.lower().translate(_WHITE)
-    if not any(word in flat for word in HOT):
-        return _Run(base + limit)
     counted, counted_to, is_continued = line, 0, run.is_continued
     for low, last, following in _spans(_hits(flat, max(0, run.done - base), limit)):
         if following is None and not final and limit - last <= JOIN_CHARS:
@@ -217,12 +223,19 @@ _FLAT: dict[int, int | str | None] = {**{c: c + 32 for c in range(ord("A"), ord(
 
 def _hits(flat: str, start: int, limit: int) -> list[int]:
     found: list[int] = []
-    for anchor in anchors():
-        at = flat.find(anchor, start)
-        while 0 <= at < limit:
-            found.append(at)
-            # one hit a hundred characters is enough to mark a place
-            at = flat.find(anchor, at + 100)
+    occurs: dict[str, bool] = {}
+    for anchor, words in hot_words():
+        for word in words:
+            if word not in occurs:
+                occurs[word] = word in flat
+            if not occurs[word]:
+                break
+        else:
+            at = flat.find(anchor, start)
+            while 0 <= at < limit:
+                found.append(at)
+                # one hit a hundred characters is enough to mark a place
+                at = flat.find(anchor, at + 100)
     return sorted(found)
 
 
