@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from statistics import fmean
 
-from planner.report.validation import is_miss, miss_lines, reasons, render_summary
+from planner.report.validation import is_miss, miss_lines, reason_lines, render_summary
 from planner.validation.cases import Case
 from planner.validation.scoring import COMMAND_LINE, GIVEN_KV, Row, Unscored, once_per_start, statistics
 
@@ -46,7 +46,7 @@ def serving_page(cases: Sequence[Case], rows: Sequence[Row], unscored: Sequence[
             ]
         ),
         "## Not scored",
-        "\n".join(f"- {count} x {reason}" for reason, count in reasons(unscored)),
+        "\n".join(f"- {line}" for line in reason_lines(unscored)),
     ]
     return "\n\n".join(sections) + "\n"
 
