@@ -55,7 +55,7 @@ def validate(
 
     With --log, vLLM's flags, memory lines and errors are read from a start-up log, the same start is planned, and
     planned and measured stand side by side; --format json also prints the start, under `case`, as a case for --cases
-    (name its card with --gpu, which no log does). A log of SGLang is read and shown.
+    (name its card with --gpu: logs seldom do). A log of SGLang is read and shown.
 
     Examples: vram-planner validate; vram-planner validate --by version; vram-planner validate --cases mine.jsonl;
     vram-planner validate --log serve.log meta-llama/Llama-3.1-8B-Instruct --gpu H100

@@ -45,7 +45,7 @@ _FIGURE: Final = ("a number", is_number)
 DEPLOYMENT: Final[Mapping[str, tuple[str, _Check]]] = {
     **dict.fromkeys(
         (
-            "tensor_parallel", "pipeline_parallel", "data_parallel", "gpu_count", "max_model_len", "max_num_seqs",
+            "tensor_parallel", "pipeline_parallel", "data_parallel", "gpu_count", "max_num_seqs",
             "max_num_batched_tokens", "num_hidden_layers",
         ),
         _COUNT,
@@ -59,6 +59,7 @@ DEPLOYMENT: Final[Mapping[str, tuple[str, _Check]]] = {
     ),
     **dict.fromkeys(("expert_parallel", "enforce_eager"), _SWITCH),
     **dict.fromkeys(("other_flags", "workload", "versions"), _OBJECT),
+    "max_model_len": ("a whole number of 1 or more (-1: the longest that fits)", lambda v: v == -1 or _COUNT[1](v)),
     "gpu_memory_gib": _SIZE,
     "gpu_memory_utilization": ("a fraction above 0, at most 1", _share),
 }  # fmt: skip
