@@ -11,10 +11,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from planner.cli import COMMANDS, main
+from planner.model.config import RawConfig
+from planner.model.tensors import parameters
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -156,6 +159,15 @@ def test_a_command_in_the_text_runs(
 def test_there_are_commands_in_the_text() -> None:
     assert {command.split()[1] for _, command in inline_commands()} >= {"probe", "validate"}
     assert any("--url" in command for _, command in inline_commands())
+
+
+def test_the_example_of_a_family_builds_a_model() -> None:
+    """The module that CONTRIBUTING.md shows, on the config that it describes: Llama's."""
+    (source,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {"__name__": "example"}
+    exec(source, names)
+    config = json.loads((ROOT / "model_configs" / "meta-llama--Llama-3.1-8B-Instruct.json").read_text())
+    assert parameters(names["build"](RawConfig(config))) == 8_030_261_248  # as published
 
 
 def test_the_main_jobs_output_is_the_one_shown(
