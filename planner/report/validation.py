@@ -141,7 +141,7 @@ def is_miss(row: Row) -> bool:
     if row.component == "kv_cache":
         wide = _newer_or_parallel(row)
         return abs(row.difference) > max((0.08 if wide else 0.06) * abs(row.measured), 1.2 if wide else 0.6)
-    limits = {"weights": 0.05, "activation_peak": 0.08, "non_torch": 1.0, "concurrency": 0.08, "tokens": 0.005}
+    limits = {"weights": 0.01, "activation_peak": 0.08, "non_torch": 1.0, "concurrency": 0.08, "tokens": 0.005}
     limit = limits.get(row.component, 0.005)
     return abs(row.error) > limit and not _rounding(row)
 
