@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from planner.oom import diagnose_text, scan
+from planner.oom.diagnosis import _from_chunks
 from planner.oom.drafts import Draft, drafts_in
 from planner.oom.formats import families
 from planner.oom.parse import read_passages
@@ -88,6 +89,14 @@ def test_a_crash_loop_larger_than_what_is_kept_is_counted_whole() -> None:
     assert result.skipped == 0
     ((message,), uncounted) = read_passages(result.passages, "log")
     assert (message.repeated, uncounted) == (120_000, 0)
+
+
+def test_what_was_not_read_of_a_long_log_of_errors_is_said() -> None:
+    chunks = ("".join(f"step {part * 2_500 + n}\n{MESSAGE}\n" for n in range(2_500)) for part in range(24))
+    findings, (note,) = _from_chunks(chunks, "log")
+    assert [f.message.kind for f in findings] == ["torch_tried"]
+    assert 40_000 < findings[0].message.repeated < 60_000
+    assert note.startswith("log: ") and note.endswith("is not counted")
 
 
 def test_no_wording_is_longer_than_its_pattern_says() -> None:
