@@ -158,8 +158,8 @@ def _from_chunks(chunks: Iterable[str], name: str) -> tuple[list[Finding], list[
     notes = []
     if result.skipped:
         notes.append(
-            f"{name}: {result.skipped} passages between the first and the last {KEPT_CHARS >> 20} MiB of messages that differ"
-            " were not read: what is repeated there is not counted"
+            f"{name}: {result.skipped} passages between the first and the last {KEPT_CHARS >> 20} MiB of messages that"
+            " differ were not read: what is repeated there is not counted"
         )
     if uncounted:
         notes.append(f"{name}: {uncounted} further different messages are not listed")
