@@ -23,6 +23,8 @@ EDGE_CHARS = 24_576
 BEFORE_CHARS = 5_000
 AFTER_CHARS = 5_000
 JOIN_CHARS = 6_000
+# A passage begins with a line, where one begins so near: few messages begin within one.
+LINE_CHARS = 2_000
 PASSAGE_CHARS = 1 << 18
 # Passages of so many characters at the start, and as many at the end, are read; the ones between are counted.
 KEPT_CHARS = 8 << 20
@@ -164,7 +166,7 @@ def scan(chunks: Iterable[str]) -> Scan:
         run = _take(buffer, base, line, limit, run, final, result)
         if final:
             break
-        cut = max(0, run.done - base - BEFORE_CHARS)
+        cut = max(0, run.done - base - BEFORE_CHARS - LINE_CHARS)
         line += buffer.count("\n", 0, cut)
         base += cut
         buffer = buffer[cut:]
@@ -255,5 +257,5 @@ def _spans(hits: list[int]) -> Iterator[tuple[int, int, int | None]]:
 
 def _line_start(text: str, at: int) -> int:
     """The start of the line that `at` is in, if it is near; else `at`."""
-    newline = text.rfind("\n", max(0, at - 2_000), at)
+    newline = text.rfind("\n", max(0, at - LINE_CHARS), at)
     return newline + 1 if newline >= 0 else at
