@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from planner.report.accuracy import campaign_rows
 from planner.validation.cases import bundled_vllm_cases
-from planner.validation.scoring import COMMAND_LINE, GIVEN_KV, once_per_start, score, statistics
+from planner.validation.scoring import COMMAND_LINE, GIVEN_KV, score, statistics
 
 ROOT = Path(__file__).resolve().parents[1]
 SHOWN = (
@@ -34,12 +35,10 @@ def main() -> None:
         parts.append(_one_level_down((ROOT / "docs" / name).read_text()).strip())
     (ROOT / "docs" / "accuracy.md").write_text("\n\n".join(parts) + "\n")
 
-    campaign = [row for row in rows if row.case.id.startswith("llmd-") and row.group[4] == "1"]
+    campaign = campaign_rows(rows)
     lines = ["| figure | mean | worst | n |", "|---|---:|---:|---:|"]
     for component, mode, label in SHOWN:
-        errors = statistics(
-            once_per_start([row for row in campaign if row.component == component and row.mode == mode])
-        )
+        errors = statistics([row for row in campaign if row.component == component and row.mode == mode])
         if errors is not None:
             lines.append(
                 f"| {label} | {100 * errors.mean_absolute:.2f}% | {100 * abs(errors.worst):.1f}% | {errors.n} |"

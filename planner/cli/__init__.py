@@ -98,8 +98,8 @@ def main() -> None:
             raise
         text = str(message()).replace("Value error, ", "")  # pydantic's words, which help nobody
         if text.startswith("Usage:"):
-            # no command was given: the help, as it is laid out
-            print(text, file=sys.stderr)
+            # no command was given: the help is what was asked for, but no script should take it for "fits"
+            print(text)
             sys.exit(2)
         if not text:
             sys.exit(2)

@@ -14,7 +14,7 @@ from planner.model.load import load_model
 from planner.report.accuracy import serving_page
 from planner.report.rows import Format
 from planner.report.start_log import render_log
-from planner.report.validation import render_summary
+from planner.report.validation import render_summary, render_unscored
 from planner.units import GIB, parse_size
 from planner.validation.cases import bundled_vllm_cases, load_cases
 from planner.validation.log import read_log
@@ -45,14 +45,17 @@ def validate(
     ] = None,
     by: Annotated[By, typer.Option("--by", help="Split the errors by this.")] = By.COMPONENT,
     once: Annotated[bool, typer.Option("--once", help="Count each distinct start once.")] = False,
+    unscored: Annotated[
+        bool, typer.Option("--unscored", help="List the cases that were not scored instead, and why.")
+    ] = False,
     page: Annotated[bool, typer.Option("--accuracy-page", help="Print the accuracy page in Markdown.")] = False,
     format: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TABLE,
 ) -> None:
     """Score the planner against measured vLLM starts: errors by figure, and why cases were left out.
 
     With --log, vLLM's flags, memory lines and errors are read from a start-up log, the same start is planned, and
-    planned and measured stand side by side; --format json also prints the start as a case for --cases. A log of SGLang
-    is read and shown.
+    planned and measured stand side by side; --format json also prints the start, under `case`, as a case for --cases
+    (name its card with --gpu: logs seldom do). A log of SGLang is read and shown.
 
     Examples: vram-planner validate; vram-planner validate --by version; vram-planner validate --cases mine.jsonl;
     vram-planner validate --log serve.log meta-llama/Llama-3.1-8B-Instruct --gpu H100
@@ -63,14 +66,17 @@ def validate(
     if model is not None or gpu is not None or gpu_memory is not None:
         raise UsageError("MODEL, --gpu and --gpu-memory belong to --log FILE", field="log")
     measured = load_cases(cases) if cases is not None else bundled_vllm_cases()
-    rows, unscored = score(measured)
+    rows, left = score(measured)
     if once:
         rows = once_per_start(rows)
     if page:
-        typer.echo(serving_page(measured, rows, unscored), nl=False)
+        typer.echo(serving_page(measured, rows, left), nl=False)
         return
     query = {"cases": str(cases) if cases else "bundled", "by": by.value, "once": once}
-    typer.echo(render_summary(rows, unscored, by=by.value, format=format.value, query=query))
+    if unscored:
+        typer.echo(render_unscored(left, format=format.value, query=query))
+        return
+    typer.echo(render_summary(rows, left, by=by.value, format=format.value, query=query))
 
 
 def _compare_log(path: Path, model: str | None, gpu: str | None, gpu_memory: str | None, format: str) -> str:

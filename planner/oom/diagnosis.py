@@ -15,7 +15,7 @@ from planner.oom.inputs import STDIN, kind_of, opened
 from planner.oom.parse import read_passages
 from planner.oom.result import Diagnosis, Finding, Message, Verdict
 from planner.oom.rules_snapshot import snapshot_findings
-from planner.oom.scan import TABLE_NEEDLES, Passage, decode, scan
+from planner.oom.scan import KEPT_CHARS, TABLE_NEEDLES, Passage, decode, scan
 from planner.oom.smi import judge_smi, nvidia_smi, without_header
 from planner.oom.snapshot_read import MOST_JSON_BYTES, read_json, read_pickle
 from planner.oom.summary import gpu_processes, judge_summary, memory_stats, memory_summaries
@@ -157,7 +157,10 @@ def _from_chunks(chunks: Iterable[str], name: str) -> tuple[list[Finding], list[
         findings += [_finding(m, judge_smi(m)) for m in without_header(result.text, source=name)]
     notes = []
     if result.skipped:
-        notes.append(f"{name}: {result.skipped} passages between the first and the last were counted, not read")
+        notes.append(
+            f"{name}: {result.skipped} passages between the first and the last {KEPT_CHARS >> 20} MiB of messages that"
+            " differ were not read: what is repeated there is not counted"
+        )
     if uncounted:
         notes.append(f"{name}: {uncounted} further different messages are not listed")
     return findings, notes

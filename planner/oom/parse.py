@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from planner.oom.context import context_of
-from planner.oom.drafts import Draft, drafts_in
+from planner.oom.drafts import RECALL_CHARS, Draft, Seam, drafts_in, read_piece
 from planner.oom.formats.base import figures_of
 from planner.oom.result import Message
 from planner.oom.scan import Passage
@@ -18,6 +19,8 @@ from planner.oom.versions import torch_version
 
 # A hostile log can hold any number of different messages; so many are told apart, the others counted.
 MOST_MESSAGES = 1_000
+# So many passages are remembered, to count a passage that comes again without reading it.
+MOST_KNOWN = 64
 _TIGHT_SPACE = re.compile(r" (?:\?|\{\d+,\d+\})?")
 
 
@@ -87,28 +90,78 @@ def read_passages(passages: Iterable[Passage], source: str) -> tuple[list[Messag
 
     A message that occurs again (every rank and every re-raise prints it) is counted in `repeated`.
     """
-    found: dict[object, Message] = {}
-    counts: dict[object, int] = {}
-    places: set[tuple[int, str]] = set()
-    uncounted = 0
+    tally = _Tally(source)
+    seam = _RawSeam()
     for passage in passages:
-        body = clean(passage.text)
-        for draft in drafts_in(body.text):
-            place = (passage.start + body.origin(draft.start), draft.kind)
-            if place in places:
-                continue
-            places.add(place)
+        seam = tally.read(passage, seam if passage.is_continued else _RawSeam())
+    return _pools_merged([replace(m, repeated=tally.counts[key]) for key, m in tally.found.items()]), tally.uncounted
+
+
+@dataclass(frozen=True, slots=True)
+class _RawSeam:
+    """A Seam in characters of the whole text, which the pieces have in common."""
+
+    consumed: tuple[int, ...] = ()
+    bare_end: int = 0
+
+    def after(self, start: int) -> _RawSeam:
+        """The seam counted from `start`; what lies far before it is all the same."""
+        return _RawSeam(tuple(max(-1, c - start) for c in self.consumed), max(-1, self.bare_end - start))
+
+
+@dataclass(slots=True)
+class _Tally:
+    """The different messages seen so far, by what makes them the same, and how often each was seen."""
+
+    source: str
+    found: dict[object, Message] = field(default_factory=dict)
+    counts: Counter[object] = field(default_factory=Counter)
+    uncounted: int = 0
+    known: dict[object, tuple[Counter[object], _RawSeam]] = field(default_factory=dict)
+
+    def read(self, passage: Passage, seam: _RawSeam) -> _RawSeam:
+        """Take over the messages of the passage; returns the seam to the next.
+
+        A program in a crash loop prints the same for hours: a passage that is the same in text and seam is only
+        counted.
+        """
+        start = passage.start
+        key = (passage.text, passage.low, passage.high, seam.after(start) if passage.is_continued else None)
+        if key in self.known:
+            seen, following = self.known[key]
+            for one, number in seen.items():
+                if one in self.found:
+                    self.counts[one] += number
+                else:
+                    self.uncounted += number
+            return following.after(-start)
+        seen, following = self._new(passage, seam)
+        if len(self.known) < MOST_KNOWN:
+            self.known[key] = (seen, following.after(start))
+        return following
+
+    def _new(self, passage: Passage, seam: _RawSeam) -> tuple[Counter[object], _RawSeam]:
+        body, start = clean(passage.text), passage.start
+        inner = Seam()
+        if passage.is_continued:
+            consumed = tuple(body.at(max(0, c - start)) if c >= start else -1 for c in seam.consumed)
+            inner = Seam(consumed, body.at(passage.low), body.at(seam.bare_end - start))
+        high = body.at(passage.high) if passage.high < len(passage.text) else len(body.text) + 1
+        drafts, following = read_piece(body.text, inner, high, body.at(max(0, passage.high - RECALL_CHARS)))
+        seen: Counter[object] = Counter()
+        for draft in drafts:
             key = (draft.family.program, draft.kind, *((name, f.value) for name, f in draft.figures.items()))
-            if key in found:
-                counts[key] += 1
-            elif len(found) < MOST_MESSAGES:
+            seen[key] += 1
+            if key not in self.found and len(self.found) < MOST_MESSAGES:
                 message = _message(draft, body, passage.text)
                 line = passage.line + passage.text.count("\n", 0, message.offset)
-                found[key] = replace(message, source=source, line=line, offset=place[0])
-                counts[key] = 1
+                self.found[key] = replace(message, source=self.source, line=line, offset=start + message.offset)
+            if key in self.found:
+                self.counts[key] += 1
             else:
-                uncounted += 1
-    return _pools_merged([replace(m, repeated=counts[key]) for key, m in found.items()]), uncounted
+                self.uncounted += 1
+        consumed = tuple(start + body.origin(c) if c >= 0 else -1 for c in following.consumed)
+        return seen, _RawSeam(consumed, start + body.origin(max(0, following.bare_end)))
 
 
 def _pools_merged(messages: list[Message]) -> list[Message]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 # A number of at most 25 digits with at most 9 decimals, point or comma (locale), or with thousands commas and a point.
 NUMBER = r"(?:\d{1,3}(?:,\d{3}){1,6}\.\d{1,9}|\d{1,25}(?:[.,]\d{1,9})?)"
@@ -47,6 +48,7 @@ def read_number(text: str) -> Fraction:
     return Fraction(text.replace(",", "."))
 
 
+@lru_cache(maxsize=4_096)  # a log repeats its figures
 def read_size(text: str, *, unit_bytes: int | None = None) -> Figure:
     """The size in `text` as a Figure in bytes; `unit_bytes` when the unit is known from elsewhere.
 

@@ -18,6 +18,9 @@ _LINE_PREFIX = re.compile(
 _ONLY_KILLED = re.compile(r"^([ \t]{0,20})Killed(?=[ \t]{0,20}\r?$)", re.MULTILINE)
 _ESCAPES = {"\\n": "\n ", "\\r": "  ", "\\t": "  ", '\\"': ' "'}
 _WORD = re.compile(r"\S+")
+# Some words and the white space after them: how finely the way back is remembered (a place for each word would take
+# most of the time of a long log).
+_STRETCH = re.compile(r".{1,400}\S*\s*", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _EXCERPT_CHARS = 1_200
 
@@ -27,9 +30,15 @@ KILLED_LINE = "<kill>"
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """Text with runs of white space as single spaces, and where each of its words begins in the text it came from."""
+    """Text with runs of white space as single spaces, and the way back to the text it came from.
+
+    Attributes:
+        padded: the text before white space was collapsed: as long as the raw text, character for character.
+        starts, origins: where every few hundred characters begin in `text` and in `padded`.
+    """
 
     text: str
+    padded: str
     starts: tuple[int, ...]
     origins: tuple[int, ...]
 
@@ -37,8 +46,25 @@ class Body:
         """The place in the uncleaned text of the character at `offset`."""
         if not self.starts:
             return 0
-        word = max(0, bisect_right(self.starts, offset) - 1)
-        return self.origins[word] + max(0, offset - self.starts[word])
+        index = max(0, bisect_right(self.starts, offset) - 1)
+        at = self.starts[index]
+        for word in _WORD.finditer(self.padded, self.origins[index]):
+            if offset <= at + len(word.group()):
+                return word.start() + max(0, offset - at)
+            at += len(word.group()) + 1
+        return len(self.padded)
+
+    def at(self, origin: int) -> int:
+        """The offset in `text` of the first character that stands at `origin` in the uncleaned text, or after it."""
+        if not self.origins:
+            return 0
+        index = max(0, bisect_right(self.origins, origin) - 1)
+        at = self.starts[index]
+        for word in _WORD.finditer(self.padded, self.origins[index]):
+            if origin < word.end():
+                return at + max(0, origin - word.start())
+            at += len(word.group()) + 1
+        return len(self.text)
 
 
 def clean(raw: str) -> Body:
@@ -49,14 +75,17 @@ def clean(raw: str) -> Body:
             text = text.replace(escape, blank)
     if "\n" in text:
         text = _LINE_PREFIX.sub(lambda m: " " * len(m.group()), text)
-    text = _ONLY_KILLED.sub(lambda m: m.group(1) + KILLED_LINE, text)
-    words, starts, origins, at = [], [], [], 0
-    for match in _WORD.finditer(text):
-        words.append(match.group())
-        starts.append(at)
-        origins.append(match.start())
-        at += len(match.group()) + 1
-    return Body(" ".join(words), tuple(starts), tuple(origins))
+    if "Killed" in text:
+        text = _ONLY_KILLED.sub(lambda m: m.group(1) + KILLED_LINE, text)
+    pieces, starts, origins, at = [], [], [], 0
+    for match in _STRETCH.finditer(text):
+        piece = " ".join(match.group().split())
+        if piece:
+            pieces.append(piece)
+            starts.append(at)
+            origins.append(match.start())
+            at += len(piece) + 1
+    return Body(" ".join(pieces), text, tuple(starts), tuple(origins))
 
 
 def excerpt(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -59,7 +60,10 @@ def _with_adapters(model: Any, recipe: Recipe) -> Any:
         use_dora=recipe.method in ("dora", "qdora"),
         use_rslora=recipe.method == "rslora",
     )
-    return peft.get_peft_model(model, config, autocast_adapter_dtype=recipe.adapter_dtype == "float32")
+    with warnings.catch_warnings():
+        # PEFT asks transformers by a name that transformers has since renamed; nothing a reader here could change
+        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
+        return peft.get_peft_model(model, config, autocast_adapter_dtype=recipe.adapter_dtype == "float32")
 
 
 def _is_pattern(targets: tuple[str, ...]) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 
-from planner.report.rows import Column, render_rows
+from planner.report.rows import JSON_SCHEMA, Column, render_rows
 from planner.validation.probed import PROBE
 from planner.validation.reasons import reason_for
 from planner.validation.scoring import COMMAND_LINE, GIVEN_KV, Row, Statistics, Unscored, statistics
@@ -25,6 +26,9 @@ COMPONENTS = (
     ("estimated maximum length", GIVEN_KV),
     *((figure, PROBE) for figure in PROBED),
 )
+
+# So many cases are named for each reason in the table
+_FEW = 3
 
 _KEYS: Mapping[str, Callable[[Row], str]] = {
     "component": lambda row: "all",
@@ -89,19 +93,47 @@ def render_summary(
         Column(field="mean_absolute_difference", heading="mean abs", right=True, text=_two),
         Column(field="worst_case", heading="worst case"),
     ]
-    text = render_rows(summary_rows(rows, by=by), columns=columns, format=format, query=query)
-    if format in ("table", "markdown") and unscored:
-        text += "\n\nnot scored:\n" + "\n".join(f"  {count} x {reason}" for reason, count in reasons(unscored))
-    return text
+    found = summary_rows(rows, by=by)
+    if format == "json":
+        document = {
+            "schema": JSON_SCHEMA, "query": dict(query), "rows": found, "unscored": unscored_rows(unscored),
+        }  # fmt: skip
+        return json.dumps(document, indent=2, ensure_ascii=False)
+    text = render_rows(found, columns=columns, format=format, query=query)
+    if format == "csv" or not unscored:
+        return text
+    lines = [f"- {line}" for line in reason_lines(unscored, most=_FEW)]
+    return "\n".join([text, "", "Not scored (--unscored lists every case):", "", *lines])
 
 
-def reasons(unscored: Sequence[Unscored]) -> list[tuple[str, int]]:
-    """Why cases were left out, most frequent first."""
-    counts: dict[str, int] = {}
+def unscored_rows(unscored: Sequence[Unscored]) -> list[dict[str, object]]:
+    """One row for each case, or mode of a case, that was not scored, and why."""
+    return [
+        {"id": item.case.id, "model": item.case.model, "mode": item.mode, "reason": item.reason} for item in unscored
+    ]
+
+
+def render_unscored(unscored: Sequence[Unscored], *, format: str, query: Mapping[str, object]) -> str:
+    """The list of what was not scored, in a format."""
+    columns = (
+        Column(field="id", heading="case"),
+        Column(field="model", heading="model"),
+        Column(field="mode", heading="from"),
+        Column(field="reason", heading="why not scored"),
+    )
+    return render_rows(unscored_rows(unscored), columns=columns, format=format, query=query)
+
+
+def reason_lines(unscored: Sequence[Unscored], *, most: int | None = None) -> list[str]:
+    """A line for each reason, the most frequent first: how many cases, and which; of more than `most`, the first."""
+    cases: dict[str, list[str]] = {}
     for item in unscored:
-        text = f"{item.mode}: {item.reason}"
-        counts[text] = counts.get(text, 0) + 1
-    return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+        cases.setdefault(f"{item.mode}: {item.reason}", []).append(item.case.id)
+    lines = []
+    for reason, ids in sorted(cases.items(), key=lambda pair: (-len(pair[1]), pair[0])):
+        shown = ids if most is None or len(ids) <= most else [*ids[:most], f"{len(ids) - most} more"]
+        lines.append(f"{len(ids)} x {reason} ({', '.join(shown)})")
+    return lines
 
 
 def is_miss(row: Row) -> bool:
@@ -109,7 +141,7 @@ def is_miss(row: Row) -> bool:
     if row.component == "kv_cache":
         wide = _newer_or_parallel(row)
         return abs(row.difference) > max((0.08 if wide else 0.06) * abs(row.measured), 1.2 if wide else 0.6)
-    limits = {"weights": 0.05, "activation_peak": 0.08, "non_torch": 1.0, "concurrency": 0.08, "tokens": 0.005}
+    limits = {"weights": 0.01, "activation_peak": 0.08, "non_torch": 1.0, "concurrency": 0.08, "tokens": 0.005}
     limit = limits.get(row.component, 0.005)
     return abs(row.error) > limit and not _rounding(row)
 

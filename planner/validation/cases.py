@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Final
 
 from planner.errors import SourceError
+from planner.validation.case_types import wrong_value
 
 _LONGEST_LINE: Final = 1 << 20
 _MOST_CASES: Final = 100_000
@@ -69,13 +70,16 @@ def load_cases(path: Path) -> tuple[Case, ...]:
     """Cases from a file in the same schema.
 
     Raises:
-        SourceError: the file cannot be read, or a line is not a case; names the line.
+        SourceError: the file cannot be read, holds no case, or a line is not a case; names the line.
     """
     try:
         with path.open("r", encoding="utf-8") as file:
-            return tuple(read_cases(file, origin=str(path)))
+            found = tuple(read_cases(file, origin=str(path)))
     except (OSError, UnicodeDecodeError) as error:
         raise SourceError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    if not found:
+        raise SourceError(f"{path}: holds no case; a case is one JSON object a line (see docs/json.md)")
+    return found
 
 
 def read_cases(lines: Iterator[str] | list[str], *, origin: str) -> Iterator[Case]:
@@ -109,7 +113,11 @@ def _case(row: object, where: str) -> Case:
         raise SourceError(f"{where}: id and model must be strings")
     config = row.get("config")
     if config is not None and not isinstance(config, str):
-        raise SourceError(f"{where}: config must be a model's name or null")
+        raise SourceError(f"{where}: case {row['id']}: config must be a model's name or null")
+    for name in ("deployment", "measured"):
+        wrong = wrong_value(name, parts[name])
+        if wrong is not None:
+            raise SourceError(f"{where}: case {row['id']}: {wrong}")
     return Case(
         id=row["id"],
         source=str(row.get("source") or ""),

@@ -21,6 +21,13 @@ from planner.validation.starts import Start, read_start
 
 COMMAND_LINE: Final = "command line"
 GIVEN_KV: Final = "given KV memory"
+# The mode of a value that no plan is compared with
+MEASURED: Final = "measured"
+# Measured values that a plan has a figure for
+_FIGURES: Final = (
+    "weights_gib", "activation_peak_gib", "non_torch_gib", "kv_cache_gib", "num_gpu_blocks", "kv_tokens",
+    "max_concurrency", "needed_kv_gib_for_one_request", "estimated_max_len",
+)  # fmt: skip
 # KV memory below this is dominated by the rounding of the printed figure
 _SMALLEST_KV_GIB: Final = 0.5
 
@@ -31,7 +38,7 @@ class Row:
 
     Args:
         component: "weights", "activation_peak", "non_torch", "kv_cache", "concurrency", "tokens", ...
-        mode: COMMAND_LINE or GIVEN_KV.
+        mode: COMMAND_LINE, GIVEN_KV or PROBE.
         unit: "GiB", "tokens" or "x".
         group: what counts as the same start (model, dtype, storage, parallelism, version).
     """
@@ -98,11 +105,22 @@ def score(cases: Iterable[Case]) -> tuple[list[Row], list[Unscored]]:
             unscored.append(Unscored(case, "all", f"refused: {error}"))
             continue
         found, left = score_start(start, plan)
+        left += _no_figures(case, _FIGURES)
         if not found and not left:
             left = [Unscored(case, "all", "prints no figure that a plan has")]
         rows += found
         unscored += left
     return rows, unscored
+
+
+def _no_figures(case: Case, names: Iterable[str]) -> list[Unscored]:
+    """The measured values of these names that are null, or 0, which no error can be taken of."""
+    found = []
+    for name in names:
+        value = case.measured.get(name, "absent")
+        if value is None or value == 0:
+            found.append(Unscored(case, MEASURED, f"{name} is {'null' if value is None else '0'}"))
+    return found
 
 
 def score_start(start: Start, plan: ServingPlan) -> tuple[list[Row], list[Unscored]]:
@@ -206,6 +224,7 @@ def _probed(case: Case, unscored: list[Unscored]) -> list[Row]:
         return []
     if case.measured.get("error"):
         unscored.append(Unscored(case, PROBE, f"ran out of memory in {case.measured.get('error_phase')}"))
+    unscored += _no_figures(case, [f"{name}_gib" for name in planned])
     found = []
     for name, size in planned.items():
         measured = measured_figure(case, name)

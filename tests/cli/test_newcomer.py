@@ -20,9 +20,9 @@ def test_without_a_command_the_help_keeps_its_lines(
     arguments: tuple[str, ...], capsys: Capture, monkeypatch: Patch
 ) -> None:
     got = run(capsys, monkeypatch, *arguments)
-    assert (got.status, got.out) == (2, "")
-    assert got.err.startswith("Usage: vram-planner")
-    assert "\n  serve " in got.err
+    assert (got.status, got.err) == (2, "")
+    assert got.out.startswith("Usage: vram-planner")
+    assert "\n  serve " in got.out
 
 
 @pytest.mark.parametrize("arguments", [("-h",), ("serve", "-h"), ("explain", "-h"), ("train", "-h"), ("probe", "-h")])

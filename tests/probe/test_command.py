@@ -44,6 +44,16 @@ def test_serve_and_train_records_round_trip_through_validate(fixtures: Fixtures,
     assert found["saved_activations"]["worst_percent"] == pytest.approx(100 * shown["saved_activations"], abs=0.01)
 
 
+def test_adapters_are_made_without_warnings(
+    fixtures: Fixtures, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    """PEFT asks transformers for a property by its old name, of which a reader can change nothing."""
+    model = write_config(tmp_path, "llama")
+    trained = run(*fixtures, "probe", "train", model, "--method", "lora", "--max-seq-length", "64", "--device", "cpu")
+    assert trained.status == 0, trained.err
+    assert [str(w.message) for w in recwarn if issubclass(w.category, FutureWarning)] == []
+
+
 def test_outside_the_tolerance_is_status_1(fixtures: Fixtures, tmp_path: Path) -> None:
     model = write_config(tmp_path, "llama")
     found = run(

@@ -40,7 +40,7 @@ def sections(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def test_every_reference_count_has_its_config() -> None:
     assert {path.stem.replace("--", "/", 1) for path in CONFIGS} >= set(COUNTS)
-    assert len(COUNTS) == 489
+    assert len(COUNTS) >= 489
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)

@@ -59,6 +59,9 @@ def test_tensors_equal_the_reference(path: Path) -> None:
     values = json.loads(path.read_text())
     spec = build_spec(RawConfig(values))
     name = name_of(path)
+    assert name in class_names(), (
+        f"{name} has no row in tests/reference/param_counts.jsonl: its class, its published total"
+    )
     if values["model_type"] not in NOT_IN_TRANSFORMERS:
         class_name = class_names()[name]
         assert class_name is not None

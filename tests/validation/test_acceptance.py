@@ -5,17 +5,20 @@ Figures come from engines' logs; nothing here is worked out by the planner itsel
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from statistics import fmean
 
 import pytest
 
-from planner.report.accuracy import serving_page
+from planner.report.accuracy import campaign_rows, serving_page
 from planner.report.validation import is_miss
 from planner.validation.cases import bundled_vllm_cases
 from planner.validation.reasons import reason_for
-from planner.validation.scoring import COMMAND_LINE, GIVEN_KV, Row, Unscored, once_per_start, score, statistics
+from planner.validation.scoring import COMMAND_LINE, GIVEN_KV, Row, Unscored, score, statistics
+
+SHOWN = {"weights per GPU": "weights", "KV cache memory": "kv_cache", "maximum concurrency": "concurrency"}
 
 
 @cache
@@ -28,14 +31,8 @@ def rows(component: str, mode: str = COMMAND_LINE) -> list[Row]:
 
 
 def campaign(component: str) -> list[Row]:
-    """The 0.19.0 starts on H100 without pipeline, each distinct start once."""
-    return once_per_start(
-        [
-            row
-            for row in rows(component)
-            if row.case.id.startswith("llmd-") and "oom" not in row.case.id and row.group[4] == "1"
-        ]
-    )
+    """The 0.19.0 starts on H100 without pipeline, each distinct start once, as the page and the README count them."""
+    return campaign_rows(rows(component))
 
 
 @pytest.mark.parametrize(
@@ -72,6 +69,14 @@ def test_refusals() -> None:
     found = rows("needed for one request", GIVEN_KV) + rows("estimated maximum length", GIVEN_KV)
     assert found
     assert all(abs(row.error) <= 0.005 for row in found)
+
+
+def test_the_readme_has_the_figures_of_the_page() -> None:
+    """`python tools/refresh_accuracy.py` writes its table, from the same starts as the page's."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    shown = re.findall(rf"^\| ({'|'.join(SHOWN)}) \| .* \| (\d+) \|$", readme, re.MULTILINE)
+    counted = {name: len(campaign(component)) for name, component in SHOWN.items()}
+    assert {name: int(number) for name, number in shown} == counted
 
 
 def test_every_miss_has_a_reason() -> None:

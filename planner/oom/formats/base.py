@@ -26,6 +26,7 @@ class Pattern:
 
     Attributes:
         needle: lower-case text, or several texts, of which every match contains one: what is searched for first.
+        reach: no match is longer than so many characters; it is searched for no further from a needle.
         attach_only: only adds figures to a message that another pattern has begun.
         repeats: may match several times in one message; its figures are then gathered in a list and summed.
         failure, second, confidence, why: the reading, for wordings that settle it without arithmetic.
@@ -36,6 +37,7 @@ class Pattern:
     kind: str
     needle: str | tuple[str, ...]
     regex: str
+    reach: int = 100
     attach_only: bool = False
     repeats: bool = False
     failure: FailureClass | None = None
@@ -51,6 +53,13 @@ class Pattern:
     def needles(self) -> tuple[str, ...]:
         """The needle or needles as a tuple."""
         return (self.needle,) if isinstance(self.needle, str) else self.needle
+
+    @cached_property
+    def begins_with_needle(self) -> bool:
+        """Whether every match begins where its needle does, so that nothing has to be searched."""
+        return isinstance(self.needle, str) and re.sub(r"^\(\?<![\w ]+\)", "", self.regex.lower()).startswith(
+            self.needle
+        )
 
     @cached_property
     def compiled(self) -> re.Pattern[str]:

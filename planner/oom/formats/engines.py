@@ -11,6 +11,7 @@ from planner.oom.sizes import NUMBER
 _SGLANG = (
     Pattern(
         kind="sglang_static",
+        reach=200,
         needle="increase --mem-fraction-static",
         regex=rf"(?:Not enough memory\.? ?)?Please try to increase --mem-fraction-static\.?"
         rf"(?: ?Current value: (?:self\.)?(?:server_args\.)?mem_fraction_static=(?P<fraction__number>{NUMBER}))?",
@@ -40,6 +41,7 @@ _SGLANG = (
     ),
     Pattern(
         kind="sglang_slots",
+        reach=300,
         needle="alloc_req_slots runs out of memory",
         regex=r"alloc_req_slots runs out of memory[^=]{0,160}(?:available_size\(\)=(?P<available_slots__int>\d{1,9}), ?"
         r"num_reqs=(?P<dummy_requests__int>\d{1,9}))?",
@@ -82,6 +84,7 @@ _SGLANG = (
     ),
     Pattern(
         kind="sglang_flashinfer",
+        reach=200,
         needle="alignedallocator",
         regex=r"Failed to allocate memory for (?:\w{1,60}) with size (?P<tried_bytes__bytes>\d{1,25}) and alignment "
         r"\d{1,9} in AlignedAllocator",

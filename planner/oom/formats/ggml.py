@@ -32,6 +32,7 @@ _GGML = (
     ),
     Pattern(
         kind="ggml_vulkan_limit",
+        reach=200,
         needle="exceeds device memory allocation limit",
         regex=r"Requested buffer size (?:\((?P<tried_bytes__bytes>\d{1,25})\) )?exceeds device memory allocation limit"
         r"(?: \((?P<allowed_bytes__bytes>\d{1,25})\))?",
@@ -110,6 +111,7 @@ _GGML = (
     ),
     Pattern(
         kind="ggml_cuda_error",
+        reach=300,
         needle="cuda error",
         regex=r"(?:ggml_cuda\w{0,30}|ggml_abort|ggml-cuda\.cu:\d{1,6}): [^\n]{0,80}(?:CUDA|ROCm) error"
         r"[^\n]{0,60}out of memory",
@@ -119,6 +121,7 @@ _GGML = (
 _OLLAMA = (
     Pattern(
         kind="ollama_system_memory",
+        reach=200,
         needle="model requires more system memory",
         regex=rf"model requires more system memory \({size_pattern('needed_host_bytes')}\) than is available "
         rf"\({size_pattern('host_available_bytes')}\)",

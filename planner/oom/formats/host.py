@@ -42,6 +42,7 @@ _HOST = (
     ),
     Pattern(
         kind="kernel_oom",
+        reach=300,
         needle="out of memory: kill",
         regex=r"(?:Memory cgroup o|O)ut of memory: Kill(?:ed)? process \d{1,10}(?: \([^)]{0,40}\))?"
         r"(?:,? ?(?:score \d{1,6} )?[^\n]{0,40}total-vm:(?P<host_virtual_bytes__kib>\d{1,20})kB)?"
@@ -78,6 +79,7 @@ _HOST = (
     ),
     Pattern(
         kind="dataloader_killed",
+        reach=200,
         needle="dataloader worker",
         regex=r"DataLoader worker \(pid\(?s?\)? ?[\d, ]{1,80}\) (?:is killed by signal: Killed|exited unexpectedly)",
         failure="host_memory",
@@ -97,6 +99,7 @@ _HOST = (
     ),
     Pattern(
         kind="shm",
+        reach=200,
         needle="no space left on device",
         regex=r"unable to (?:write to|open|mmap|allocate) (?:file|shared memory)[^\n]{0,120}"
         r"No space left on device",
@@ -116,6 +119,7 @@ _HOST = (
     ),
     Pattern(
         kind="ray_usage",
+        reach=200,
         needle="memory usage threshold",
         regex=rf"was (?P<host_used_bytes__size>{NUMBER}[KMGT]i?B) ?/ ?(?P<host_total_bytes__size>{NUMBER}[KMGT]i?B) "
         rf"\({NUMBER}\), which exceeds the memory usage threshold",
@@ -185,6 +189,7 @@ _HOST = (
     ),
     Pattern(
         kind="cpu_virtual_memory",
+        reach=200,
         needle="cpu virtual memory",
         regex=rf"CPU Virtual Memory: used = (?P<host_used_bytes__gib>{NUMBER}) GB, percent = {NUMBER}%",
         attach_only=True,

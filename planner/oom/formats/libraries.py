@@ -28,6 +28,7 @@ _NCCL = (
     ),
     Pattern(
         kind="nccl_torch",
+        reach=200,
         needle="unhandled cuda error",
         regex=r"ncclUnhandledCudaError: Call to CUDA function failed\.[^\n]{0,40}Cuda failure (?:\d{1,4} )?"
         r"'out of memory'|Last error: Cuda failure (?:\d{1,4} )?'out of memory'",
@@ -103,6 +104,7 @@ _CUDNN = (
 _BITSANDBYTES = (
     Pattern(
         kind="bitsandbytes",
+        reach=300,
         needle="error out of memory at line",
         regex=r"Error out of memory at line \d{1,6} in file \S{0,200}?(?:ops\.(?:cu|hip)|pythonInterface\.c(?:pp)?)\b",
         failure="device_full",
@@ -116,12 +118,14 @@ _BITSANDBYTES = (
 _TENSORRT = (
     Pattern(
         kind="trt_tactic",
+        reach=200,
         needle="tactic device request",
         regex=rf"Tactic Device request: (?P<tried_bytes__mib>{NUMBER})MB Available: "
         rf"(?P<available_kv_bytes__mib>{NUMBER})MB",
     ),
     Pattern(
         kind="trt_scratch",
+        reach=200,
         needle="bytes of scratch space",
         regex=r"requires (?P<tried_bytes__bytes>\d{1,25}) bytes of scratch space, but only "
         r"(?P<available_kv_bytes__bytes>\d{1,25}) is available",
@@ -168,6 +172,7 @@ _ONNX = (
 _PADDLE = (
     Pattern(
         kind="paddle",
+        reach=300,
         needle="cannot allocate",
         regex=rf"Cannot allocate (?P<tried_bytes__size>{NUMBER}[KMGT]?B) memory on GPU (?P<device__int>\d{{1,3}})"
         rf"(?:, (?P<allocated_bytes__size>{NUMBER}[KMGT]?B) memory has been allocated)?"
@@ -188,6 +193,7 @@ _OTHERS = (
     ),
     Pattern(
         kind="cupy",
+        reach=200,
         needle="allocated so far",
         regex=r"Out of memory allocating (?P<tried_bytes__int>[\d,]{1,30}) bytes \(allocated so far: "
         r"(?P<allocated_bytes__int>[\d,]{1,30}) bytes(?:, limit set to: (?P<allowed_bytes__int>[\d,]{1,30}) bytes)?",
@@ -206,6 +212,7 @@ _OTHERS = (
     ),
     Pattern(
         kind="directml",
+        reach=200,
         needle="gpu video memory available",
         regex=r"Could not allocate tensor with (?P<tried_bytes__bytes>\d{1,25}) bytes\. There is not enough GPU video "
         r"memory available",

@@ -24,6 +24,7 @@ _CACHING = (
     ),
     Pattern(
         kind="torch_preempted",
+        reach=200,
         needle="preemptively reject",
         regex=rf"preemptively rejected because it would exceed per_process_memory_fraction limit\.? ?"
         rf"(?:Requested size: {size('tried_bytes')})?",
@@ -167,6 +168,7 @@ _BARE_WHY = "raised outside the caching allocator (context, driver, a library), 
 _BARE = (
     Pattern(
         kind="pinned_memory",
+        reach=200,
         needle="cudahostalloc",
         regex=r"(?:cudaHostAlloc|cudaMallocHost|cudaHostRegister)[^.\n]{0,80}(?:out of memory|failed)",
         failure="host_memory",
@@ -187,6 +189,7 @@ _BARE = (
     ),
     Pattern(
         kind="cuda_error",
+        reach=200,
         needle=("error: out of memory", "cuda error", "hip error"),
         regex=r"(?:CUDA|HIP|XPU|NPU)(?: [Rr]untime)? error(?: \d{1,4})?(?: at [\w./\\-]{1,80}:\d{1,6})?: out of memory",
         failure="device_full",
@@ -198,6 +201,7 @@ _BARE = (
     ),
     Pattern(
         kind="cuda_runtime_error",
+        reach=300,
         needle="out of memory",
         regex=r"cuda runtime error \(2\) ?: out of memory|THCudaCheck FAIL [^\n]{0,200}error=2 ?: out of memory",
         failure="device_full",

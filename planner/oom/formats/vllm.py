@@ -8,6 +8,7 @@ from planner.oom.sizes import NUMBER
 _VLLM = (
     Pattern(
         kind="vllm_kv_tokens",
+        reach=200,
         needle="max seq len",
         regex=r"max seq len \((?P<max_model_len__int>\d{1,12})\) is larger than the maximum number of tokens that can "
         r"be stored in (?:the )?KV cache \((?P<kv_tokens__int>\d{1,12})\)",
@@ -15,6 +16,7 @@ _VLLM = (
     ),
     Pattern(
         kind="vllm_kv_bytes",
+        reach=200,
         needle="max seq len",
         regex=r"max seq len \((?P<max_model_len__int>\d{1,12})\), ?\(?"
         rf"(?P<needed_kv_bytes__gib>{NUMBER}) GiB KV cache is needed, which is larger than the available KV cache "
@@ -56,6 +58,7 @@ _VLLM = (
     ),
     Pattern(
         kind="vllm_free_on_startup",
+        reach=300,
         needle="on startup is less than",
         regex=rf"Free memory on device ?(?:\w{{1,8}}:(?P<device__int>\d{{1,3}}) ?)?\((?P<free_bytes__gib>{NUMBER}) ?/ ?"
         rf"(?P<total_bytes__gib>{NUMBER}) GiB\) on startup is less than desired GPU memory utilization "
@@ -64,6 +67,7 @@ _VLLM = (
     ),
     Pattern(
         kind="vllm_profiling",
+        reach=200,
         needle="error in memory profiling",
         regex=rf"Error in memory profiling\.? ?(?:Initial free memory (?P<free_before_bytes__gib>{NUMBER})(?: GiB)?,? "
         rf"current free memory (?P<free_after_bytes__gib>{NUMBER})(?: GiB)?)?",
@@ -71,6 +75,7 @@ _VLLM = (
     ),
     Pattern(
         kind="vllm_warm_up",
+        reach=200,
         needle="when warming up",
         regex=r"CUDA out of memory occurred when warming up (?:sampler|pooler[^)]{0,40}\)?) with "
         r"(?P<dummy_requests__int>\d{1,9}) dummy requests",
@@ -96,6 +101,7 @@ _VLLM = (
     ),
     Pattern(
         kind="vllm_swap_space",
+        reach=200,
         needle="too large swap space",
         regex=rf"(?<!Possibly )Too large swap space\. (?P<swap_space_bytes__gib>{NUMBER}) GiB out of the "
         rf"(?P<host_total_bytes__gib>{NUMBER}) GiB",

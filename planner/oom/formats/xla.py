@@ -35,12 +35,14 @@ _JAX = (
     ),
     Pattern(
         kind="jax_request",
+        reach=200,
         needle="failed to allocate request for",
         regex=rf"Failed to allocate request for {_XLA_SIZE} \((?P<tried_bytes__bytes>\d{{1,25}})B\)"
         r"(?: on device ordinal (?P<device__int>\d{1,3}))?",
     ),
     Pattern(
         kind="jax_hbm",
+        reach=200,
         needle="ran out of memory in memory space",
         regex=r"Ran out of memory in memory space (?:hbm|vmem|smem|host)\.?"
         rf"(?: Used (?P<needed_bytes__size>{_XLA_SIZE}|{NUMBER}[KMGT]) of (?P<total_bytes__size>{_XLA_SIZE}"
@@ -61,6 +63,7 @@ _JAX = (
 _BFC = (
     Pattern(
         kind="bfc_warning",
+        reach=200,
         needle="indicates that this is not a failure",
         regex=rf"ran out of memory trying to allocate (?P<tried_bytes__size>{_XLA_SIZE}) with freed_by_count=\d{{1,20}}"
         r"\.? ?The caller indicates that this is not a failure",
@@ -71,18 +74,21 @@ _BFC = (
     ),
     Pattern(
         kind="bfc_exact",
+        reach=200,
         needle="ran out of memory trying to allocate",
         regex=rf"Allocator \((?P<allocator__word>\w{{1,40}})\) ran out of memory trying to allocate {_XLA_SIZE} "
         r"\(rounded to (?P<tried_bytes__bytes>\d{1,25})\)",
     ),
     Pattern(
         kind="bfc",
+        reach=200,
         needle="ran out of memory trying to allocate",
         regex=rf"Allocator \((?P<allocator__word>\w{{1,40}})\) ran out of memory trying to allocate "
         rf"(?P<tried_bytes__size>{_XLA_SIZE})",
     ),
     Pattern(
         kind="bfc_limit",
+        reach=200,
         needle="inuse:",
         regex=r"Limit: {1,20}(?P<limit_bytes__bytes>\d{1,25}) InUse: {1,20}(?P<in_use_bytes__bytes>\d{1,25})",
         attach_only=True,
@@ -92,6 +98,7 @@ _BFC = (
 _TENSORFLOW = (
     Pattern(
         kind="tf_tensor",
+        reach=600,
         needle="oom when allocating tensor",
         regex=r"OOM when allocating tensor (?:with|of) shape ?\[(?P<shape__shape>[\d, ]{0,300})\]"
         r"(?: and type (?P<dtype__word>\w{1,24}))?"
@@ -99,6 +106,7 @@ _TENSORFLOW = (
     ),
     Pattern(
         kind="tf_pool",
+        reach=200,
         needle="from device: cuda_error_out_of_memory",
         regex=rf"failed to allocate {NUMBER}[KMGT]?i?B? \((?P<tried_bytes__bytes>\d{{1,25}}) bytes\) from device: "
         r"CUDA_ERROR_OUT_OF_MEMORY",
