@@ -11,6 +11,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from planner.errors import UsageError
+from planner.field_types import check_field_types
 from planner.training.recipe_checks import check
 
 METHODS: Final = ("full", "lora", "qlora", "dora", "qdora", "rslora", "freeze", "prompt", "galore", "inference")
@@ -200,6 +201,7 @@ def resolve(recipe: Recipe) -> Recipe:
     Raises:
         UsageError: an option's value is not known or not possible; names the option.
     """
+    check_field_types(recipe, option=lambda name: f"--{name.replace('_', '-')}")
     recipe = replace(recipe, framework=_FRAMEWORK_NAMES.get(recipe.framework.lower(), recipe.framework.lower()))
     _check_names(recipe)
     defaults = dict(frameworks()[recipe.framework]["defaults"])

@@ -144,3 +144,14 @@ def test_gradients_of_the_step_before() -> None:
     assert kept.phases[1].allocated_bytes - dropped.phases[1].allocated_bytes == pytest.approx(16.38e9, rel=1e-3)
     assert plan(_DENSE, method="full").allocated_bytes == kept.allocated_bytes
     assert any("--drop-gradients" in note for note in kept.notes)
+
+
+@pytest.mark.parametrize(("options", "field"), [
+    ({"method": 3}, "method"), ({"lora_rank": "x"}, "lora_rank"), ({"num_gpus": "2"}, "num_gpus"),
+    ({"lora_target_modules": "all-linear"}, "lora_target_modules"), ({"gradient_checkpointing": "no"},
+     "gradient_checkpointing"), ({"per_device_train_batch_size": 1.5}, "per_device_train_batch_size"),
+])  # fmt: skip
+def test_a_value_of_another_type_names_the_field(options: dict[str, object], field: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        plan(_DENSE, **options)
+    assert caught.value.field == field
