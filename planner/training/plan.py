@@ -299,6 +299,11 @@ def _recipe_notes(model: Model, recipe: Recipe, all_states: States) -> list[str]
     notes.append(f"effective batch: {effective // model_ways} sequences a step")
     if all_states.optimizer.paged:
         notes.append("paged optimizer states are in unified memory: they leave the card when it is full")
+    if recipe.framework == "torchtune" and recipe.torch_compile:
+        notes.append(
+            "blocks and loss are taken to be compiled, as in torchtune's published figures with a chunked loss;"
+            " --no-torch-compile plans without"
+        )
     narrow = recipe.dtype != "float32" and recipe.master_weights == "none"
     if recipe.sharding in ("zero1", "zero2", "zero3") and narrow and not recipe.adapters:
         notes.append(

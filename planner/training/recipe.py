@@ -204,7 +204,9 @@ def resolve(recipe: Recipe) -> Recipe:
     check_field_types(recipe, option=lambda name: f"--{name.replace('_', '-')}")
     recipe = replace(recipe, framework=_FRAMEWORK_NAMES.get(recipe.framework.lower(), recipe.framework.lower()))
     _check_names(recipe)
-    defaults = dict(frameworks()[recipe.framework]["defaults"])
+    row = frameworks()[recipe.framework]
+    defaults = dict(row["defaults"])
+    defaults |= row.get("defaults_with_loss", {}).get(recipe.loss or defaults["loss"], {})
     if recipe.method in ("qlora", "qdora"):
         defaults["base_quantization"] = "torchao-nf4" if recipe.framework == "torchtune" else "nf4"
     if recipe.loss in ("in-place", "liger", "cce", "chunked"):

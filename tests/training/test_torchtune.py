@@ -65,7 +65,7 @@ def plan(release: str, name: str, method: str, checkpointing: bool, chunked: boo
             method=method.partition("-")[0], framework="torchtune", framework_version=release, lora_rank=4,
             lora_target_modules=_TARGETS[method], lora_dropout=0.1 if method == "lora-dropout" else 0.0,
             per_device_train_batch_size=batch, max_seq_length=96, gradient_checkpointing=checkpointing,
-            loss="chunked" if chunked else "hf",
+            loss="chunked" if chunked else "hf", torch_compile=False,
             optimizer_in_backward=method == "full-in-backward",
         )
     )  # fmt: skip
