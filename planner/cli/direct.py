@@ -101,7 +101,9 @@ def _options(name: str, annotation: object, info: OptionInfo) -> list[_Option]:
     constrained = (info.min, info.max, info.callback, info.parser)
     if kind is None or any(rule is not None for rule in constrained):
         return []
-    spellings = [str(one) for one in info.param_decls or ()] or [f"--{name.replace('_', '-')}"]
+    # In an annotation the first spelling is where a default would stand, and typer moves it.
+    first = [info.default] if isinstance(info.default, str) and info.default.startswith("-") else []
+    spellings = [*first, *(str(one) for one in info.param_decls or ())] or [f"--{name.replace('_', '-')}"]
     if kind is not bool:
         return [_Option(name, tuple(spellings), kind)]
     on = tuple(one.partition("/")[0] for one in spellings)

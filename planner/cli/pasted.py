@@ -78,7 +78,23 @@ def config_overrides(words: list[str]) -> dict[str, object]:
         if not isinstance(given, dict):
             raise UsageError(f"{name} is {text[:60]!r}; expected a JSON object", field=name)
         found |= {"rope_scaling": given} if name == "--rope-scaling" else given
+    _check_overrides(found)
     return found
+
+
+def _check_overrides(found: dict[str, object]) -> None:
+    positions = found.get("max_position_embeddings", 1)
+    if type(positions) is not int or not 1 <= positions <= 1 << 30:
+        raise UsageError(f"--hf-overrides: max_position_embeddings is {str(positions)[:40]!r}; expected a whole number",
+                         field="--hf-overrides")  # fmt: skip
+    for key in ("rope_scaling", "rope_parameters"):
+        section = found.get(key)
+        if section is None:
+            continue
+        factor = section.get("factor", 1.0) if isinstance(section, dict) else None
+        if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor < 1 << 20:
+            raise UsageError(f"--hf-overrides: {key} is {str(section)[:60]!r}; expected an object with a factor",
+                             field="--hf-overrides")  # fmt: skip
 
 
 def memory_size(text: str | None, option: str) -> int:

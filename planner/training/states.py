@@ -129,7 +129,7 @@ def states(found: Inventory, recipe: Recipe) -> States:
             frozen += size * count
             frozen_numel += tensor.numel * count
         trained += _trained_of(tensor, recipe, chosen, count)
-    if recipe.method == "prompt":
+    if recipe.method == "prompt" and found.first:
         hidden = next(t.shape[-1] for t in found.embeddings if t.tensor.role is Role.EMBEDDING)
         shape = (recipe.prompt_tokens, hidden)
         trained.append(_trained("prompt", shape, 4, found.embeddings[0], recipe, chosen, 1))

@@ -74,7 +74,9 @@ class _Step(Segments):
         recipe = self.recipe
         if recipe.method == "inference":
             return self._forward_only()
-        trained_embedding = any(t.trainable or t.saved_copy for t in self.found.embeddings) or recipe.method == "prompt"
+        trained_embedding = any(t.trainable or t.saved_copy for t in self.found.embeddings) or (
+            recipe.method == "prompt" and self.found.first
+        )
         below = trained_embedding or self.input_is_leaf or not self.found.first
         profiles = self.layer_profiles(below)
         head = self.head_profile(self.trains_below_head) if self.found.last else None

@@ -10,6 +10,7 @@ import pytest
 from planner import cli
 from planner.cli.direct import direct_call
 from planner.cli.serve import serve
+from planner.errors import UsageError
 
 PLAIN = [
     ["openai-community/gpt2", "--gpu", "H100-SXM-80GB"],
@@ -54,3 +55,13 @@ def test_plain_words_print_the_same_either_way(words: list[str], monkeypatch: py
 @pytest.mark.parametrize("words", LEFT_TO_TYPER, ids=" ".join)
 def test_other_words_are_left_to_typer(words: list[str]) -> None:
     assert direct_call(serve, words) is None
+
+
+@pytest.mark.parametrize("spelling", ["-dp", "--data-parallel-size"])
+def test_every_spelling_of_an_option_is_checked_against_the_release(spelling: str) -> None:
+    """vLLM 0.7.3 has no --data-parallel-size, whichever way it is given."""
+    words = ["Qwen/Qwen3-8B", "--gpu", "H100", "--engine-version", "0.7.3", spelling, "2"]
+    call = direct_call(serve, words)
+    assert call is not None
+    with pytest.raises(UsageError, match="has no --data-parallel-size"):
+        call()

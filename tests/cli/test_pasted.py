@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from planner.cli.pasted import config_overrides
+from planner.errors import UsageError
 from tests.cli.running import Run, run
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
@@ -213,3 +215,18 @@ def test_refused_rows_have_no_figures(capsys, monkeypatch) -> None:  # type: ign
     row = json.loads(run(capsys, monkeypatch, *asked, "--format", "json").out)["rows"][0]
     assert row["verdict"] == "refused" and [row[name] for name in figures] == [None] * 5
     assert "0.00" not in run(capsys, monkeypatch, *asked).out
+
+
+@pytest.mark.parametrize("text", [
+    '{"max_position_embeddings": "x"}', '{"max_position_embeddings": -4}', '{"rope_scaling": "x"}',
+    '{"rope_scaling": {"rope_type": "yarn", "factor": "a"}}', '{"rope_parameters": {"factor": 0}}',
+])  # fmt: skip
+def test_overrides_that_make_no_sense_are_refused(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        config_overrides(["--hf-overrides", text])
+    assert caught.value.field == "--hf-overrides"
+
+
+def test_overrides_that_are_read() -> None:
+    words = ["--hf-overrides", '{"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}']
+    assert config_overrides(words) == {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}

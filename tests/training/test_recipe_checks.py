@@ -155,3 +155,16 @@ def test_a_value_of_another_type_names_the_field(options: dict[str, object], fie
     with pytest.raises(UsageError) as caught:
         plan(_DENSE, **options)
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize("options", [
+    {"method": "full", "framework": "litgpt", "max_seq_length": 1},
+    {"method": "full", "framework": "torchtune", "max_seq_length": 1},
+    {"method": "lora", "framework": "litgpt", "max_seq_length": 1},
+    {"method": "prompt", "num_gpus": 2, "pipeline_parallel_size": 2},
+    {"method": "prompt", "num_gpus": 4, "pipeline_parallel_size": 4},
+])  # fmt: skip
+def test_the_smallest_runs_are_planned(options: dict[str, object]) -> None:
+    found = plan(_DENSE, **options)
+    assert all(part.best >= 0 for part in found.components)
+    assert found.allocated_bytes > 0

@@ -22,6 +22,8 @@ def _seen() -> dict[str, tuple[str, str]]:
 @cache
 def architecture_note(architecture: str, version: str) -> str | None:
     """What to say when this version does not serve this class, as far as the releases read tell; else None."""
+    if not architecture:  # a GGUF file does not name the class
+        return None
     found = _seen().get(architecture)
     if found is None:
         return (
