@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import resource
 import statistics
 import subprocess
 import sys
@@ -24,14 +23,23 @@ SERVE = ["serve", "meta-llama/Llama-3.1-8B-Instruct", "--gpu", "H100", "--max-mo
 UNAVOIDABLE = [sys.executable, "-c", "import typer; from pydantic import BaseModel"]
 
 
-def seconds(command: list[str], *, repeats: int) -> tuple[float, int]:
-    """(median wall seconds, largest resident KiB) of a whole process."""
-    times = []
+def alternated(first: list[str], second: list[str], *, repeats: int) -> tuple[float, float, int]:
+    """(median wall seconds of each whole process, largest resident KiB of the second).
+
+    They take turns, so that a machine that slows down slows both.
+    """
+    times: tuple[list[float], list[float]] = ([], [])
+    resident = 0
     for _ in range(repeats):
-        started = time.perf_counter()
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        times.append(time.perf_counter() - started)
-    return statistics.median(times), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        for command, taken in zip((first, second), times, strict=True):
+            started = time.perf_counter()
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+            _, status, usage = os.wait4(process.pid, 0)
+            if status:
+                raise SystemExit(f"{command[0]} stopped with {status}")
+            taken.append(time.perf_counter() - started)
+        resident = max(resident, usage.ru_maxrss)
+    return statistics.median(times[0]), statistics.median(times[1]), resident
 
 
 def plan_microseconds(*, repeats: int) -> float:
@@ -69,8 +77,7 @@ def main() -> None:
     parser.add_argument("--cells", type=int, default=1_000_000)
     options = parser.parse_args()
     command = str(Path(sys.executable).with_name("vram-planner"))
-    base, _ = seconds(UNAVOIDABLE, repeats=15)
-    whole, resident = seconds([command, *SERVE], repeats=15)
+    base, whole, resident = alternated(UNAVOIDABLE, [command, *SERVE], repeats=25)
     print(f"{date.today()}, Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}")
     print(f"import typer, pydantic: {base * 1e3:.0f} ms")
     print(f"vram-planner serve: {whole * 1e3:.0f} ms, ratio {whole / base:.2f}, {resident / 1024:.0f} MiB resident")
