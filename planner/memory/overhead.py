@@ -53,8 +53,11 @@ def overhead(quantity: str, version: tuple[int, ...], gpu_class: str, topology: 
             ):
                 low, best, high = (round(float(row[f"{side}_mib"]) * MIB) for side in ("low", "best", "high"))
                 return Measured(low, best, high, int(row["n"]), row["source"], int(row["per"]))
+    release = ".".join(map(str, version))
     raise UsageError(
-        f"no figure for {quantity} of engine version {'.'.join(map(str, version))}", field="engine_version"
+        f"no figure for {quantity} of engine version {release} as asked: leave --model-runner to the version, or take"
+        " another --engine-version",
+        field="engine_version",
     )
 
 

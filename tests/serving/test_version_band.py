@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from planner import Deployment, ServingPlan, find_gpu, load_model, plan_serving
+from planner.errors import UsageError
 from planner.units import MIB
 from planner.validation.cases import bundled_vllm_cases
 from planner.validation.starts import Start, read_start
@@ -84,3 +85,10 @@ def test_measured_starts_lie_in_the_bands_more_often() -> None:
             inside += budget.available("high") <= size <= budget.available("low")
             alone += budget.available("high") + band.high <= size <= budget.available("low") + band.low
     assert inside > alone > 0
+
+
+def test_a_runner_without_figures_in_that_release_is_refused_with_what_to_do() -> None:
+    deployment = Deployment(gpu=find_gpu("H100"), engine_version="0.7.3", model_runner="v1")
+    with pytest.raises(UsageError, match="--model-runner") as caught:
+        plan_serving(load_model("Qwen/Qwen3-8B"), deployment)
+    assert caught.value.field == "engine_version"
