@@ -67,9 +67,8 @@ def _whole(block: Block, head: Head, hidden: Value, before: Value) -> tuple[Valu
     rows = ops.part(tape, logits, total * vocabulary)
     if batch > 1:
         rows = ops.copy(tape, rows)
-    sizes = [min(_CHUNK, total - start) * vocabulary for start in range(0, total, _CHUNK)] or [
-        0
-    ]  # one token: no target
+    starts = range(0, total, _CHUNK) or (0,)  # one token has no target: an empty piece
+    sizes = [min(_CHUNK, total - start) * vocabulary for start in starts]
     losses = [cross_entropy(tape, piece) for piece in row_ops.split_apart(tape, rows, sizes)]
     del rows
     return _sum(tape, losses), [detached(logits)]

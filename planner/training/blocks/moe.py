@@ -77,10 +77,11 @@ def _looped(block: Block, inner: Block, kind: Moe, x: Value, top: Value, rows: i
     tape, width = block.tape, kind.expert_input_size or block.hidden_size
     share = -(-rows // kind.num_experts)
     out = tape.new(x.numel, top.width)
+    weights = _expert_weights(inner, kind)
     for _ in range(kind.num_experts):
         index = tape.new(share, 2 * INDEX)  # `torch.where`: the token, and which of its choices
         chosen = row_ops.gather_rows(tape, x, share * width, index)
-        done = _one_expert(_expert_block(inner, kind), kind, chosen)
+        done = _one_expert(replace(inner, weights=weights, _parameters={}), kind, chosen)
         weighted = ops.mul(tape, done, row_ops.gather_rows(tape, top, share, index))
         del chosen, done
         out = row_ops.add_rows(tape, out, weighted, index)
@@ -95,8 +96,8 @@ def _one_expert(expert: Block, kind: Moe, x: Value) -> Value:
     return linear_layer(expert, "down", ops.mul(expert.tape, gate, linear_layer(expert, "up", x)))
 
 
-def _expert_block(inner: Block, kind: Moe) -> Block:
-    """The block of one expert, whose matrices are linear layers of their own."""
+def _expert_weights(inner: Block, kind: Moe) -> dict[str, Weight]:
+    """The matrices of one expert, which are linear layers of their own."""
     weights: dict[str, Weight] = {}
     first = "gate_up_proj" if kind.gated else "up_proj"
     for parameter, layers in ((first, ("gate", "up") if kind.gated else ("up",)), ("down_proj", ("down",))):
@@ -108,7 +109,7 @@ def _expert_block(inner: Block, kind: Moe) -> Block:
                 out_features=stacked.out_features // kind.num_experts // len(layers),
                 adapter=replace(adapter, stack=1) if adapter and at < adapter.parts else None,
             )
-    return replace(inner, weights=weights, _parameters={})
+    return weights
 
 
 def _experts(block: Block, inner: Block, kind: Moe, chosen: Value) -> Value:
