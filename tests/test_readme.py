@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import http.server
 import io
 import json
 import re
 import shlex
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import pytest
 from planner.cli import COMMANDS, main
 from planner.model.config import RawConfig
 from planner.model.tensors import parameters
+from tests.local_server import Quiet, serving
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -85,28 +84,18 @@ def inline_commands() -> list[tuple[str, str]]:
     return sorted(found)
 
 
-class Metrics(http.server.BaseHTTPRequestHandler):
+class Metrics(Quiet):
     """The metrics endpoint of a running vLLM."""
 
     def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(METRICS.encode())
-
-    def log_message(self, *_: object) -> None:
-        pass
+        self.answer(METRICS.encode())
 
 
 @pytest.fixture
 def server() -> Iterator[str]:
     """The address of a server that stands for the reader's own."""
-    found = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Metrics)
-    thread = threading.Thread(target=found.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{found.server_address[1]}"
-    found.shutdown()
-    thread.join()
-    found.server_close()
+    with serving(Metrics) as found:
+        yield found
 
 
 def run(command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str, str]:

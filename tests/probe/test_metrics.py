@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import http.server
-import threading
 from collections.abc import Iterator
 
 import pytest
 
 from planner.errors import NotRecognised, ProbeError, UsageError
 from planner.probe.metrics import parse_metrics, read_metrics
+from tests.local_server import Quiet, serving
 
 METRICS = """\
 # HELP vllm:cache_config_info Information of the LLMEngine CacheConfig
@@ -20,7 +19,7 @@ vllm:num_requests_running{engine="0",model_name="m"} 0.0
 """
 
 
-class _Server(http.server.BaseHTTPRequestHandler):
+class _Server(Quiet):
     def do_GET(self) -> None:
         if self.path == "/elsewhere":
             self.send_response(302)
@@ -28,23 +27,13 @@ class _Server(http.server.BaseHTTPRequestHandler):
             self.end_headers()
             return
         body = METRICS.encode() if self.path == "/metrics" else b"x" * (5 << 20)
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+        self.answer(body)
 
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Server)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(_Server) as found:
+        yield found
 
 
 def test_the_cache_of_a_server(address: str) -> None:
