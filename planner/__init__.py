@@ -18,36 +18,36 @@ from typing import TYPE_CHECKING
 from planner.version import __version__
 
 if TYPE_CHECKING:
+    from planner.contract.lengths import Lengths, parse_lengths
+    from planner.diagnosis import diagnose
+    from planner.engines.vllm.deployment import Deployment
+    from planner.engines.vllm.plan import ServingPlan, plan_serving
     from planner.errors import PlannerError
     from planner.hardware.gpus import Gpu, find_gpu
     from planner.model.load import load_model
     from planner.model.model import Model
-    from planner.oom import diagnose
     from planner.report.serving import plan_json
-    from planner.serving.deployment import Deployment
-    from planner.serving.plan import ServingPlan, plan_serving
-    from planner.serving.workload import Lengths, parse_lengths
     from planner.training.plan import TrainingPlan, plan_training
     from planner.training.recipe import Recipe
     from planner.units import format_size, parse_size
 
 _HOMES = {
-    "Deployment": "planner.serving.deployment",
-    "diagnose": "planner.oom",
+    "Deployment": "planner.engines.vllm.deployment",
+    "diagnose": "planner.diagnosis",
     "Gpu": "planner.hardware.gpus",
-    "Lengths": "planner.serving.workload",
+    "Lengths": "planner.contract.lengths",
     "Model": "planner.model.model",
     "PlannerError": "planner.errors",
     "Recipe": "planner.training.recipe",
-    "ServingPlan": "planner.serving.plan",
+    "ServingPlan": "planner.engines.vllm.plan",
     "TrainingPlan": "planner.training.plan",
     "find_gpu": "planner.hardware.gpus",
     "format_size": "planner.units",
     "load_model": "planner.model.load",
-    "parse_lengths": "planner.serving.workload",
+    "parse_lengths": "planner.contract.lengths",
     "parse_size": "planner.units",
     "plan_json": "planner.report.serving",
-    "plan_serving": "planner.serving.plan",
+    "plan_serving": "planner.engines.vllm.plan",
     "plan_training": "planner.training.plan",
 }
 

@@ -1,6 +1,6 @@
 """Write docs/accuracy.md from its four generated pages, and the README's accuracy table from the bundled cases.
 
-The pages: `vram-planner validate --accuracy-page > docs/accuracy_serving.md`, `python -m tests.oom.accuracy`, and
+The pages: `vram-planner validate --accuracy-page > docs/accuracy_serving.md`, `python -m tests.diagnosis.accuracy`, and
 docs/accuracy_training.md and docs/accuracy_probe.md as tests/validation writes them.
 
 python tools/refresh_accuracy.py

@@ -10,14 +10,14 @@ from typing import Annotated
 import typer
 
 from planner.cli.deployment_options import DEFAULT_VERSION, allows_long_requests, find_card, token_count
+from planner.engines.vllm.checks import check_values
+from planner.engines.vllm.deployment import Deployment
 from planner.errors import UsageError
 from planner.memory.cache_formats import cache_format
 from planner.memory.exports import check_export_name
 from planner.model.load import load_model
 from planner.report.comparison import MOST_SORTED, fitting, ordered, render_comparison, stream
 from planner.report.rows import Format
-from planner.serving.checks import check_values
-from planner.serving.deployment import Deployment
 from planner.serving.grid import Axes, Cell, compare_cells
 
 _PROGRESS_FROM = 20_000

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from planner.cli.pasted import memory_size
+from planner.engines.vllm.tables.profile import DEFAULT_VERSION
 from planner.errors import UsageError
 from planner.hardware.gpus import Gpu, find_gpu, unnamed_gpu
-from planner.serving.engines.profile import DEFAULT_VERSION
 from planner.units import GIB, parse_size
 
 GPU = "Card and engine"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import typer
 
+from planner.engines.transformers.plan import PlainRun, plan_plain
 from planner.errors import UsageError
 from planner.hardware.gpus import Gpu
 from planner.model.model import Model
 from planner.report.plain import render_plain
-from planner.serving.plain import PlainRun, plan_plain
 
 _DEFAULT_INPUT = 2048
 

@@ -186,10 +186,10 @@ def probe_engine(
     if log is not None:
         rows, notes = _log_rows(log, model, gpu, gpu_memory)
     else:
+        from planner.engines.vllm.deployment import Deployment
         from planner.model.load import load_model
         from planner.probe.engine import compare_cache
         from planner.probe.metrics import read_metrics
-        from planner.serving.deployment import Deployment
 
         card, total = find_card(gpu, gpu_memory)
         asked = Deployment(

@@ -23,16 +23,16 @@ from planner.cli.deployment_options import (
     token_count,
 )
 from planner.cli.pasted import config_overrides, image_limit, memory_size, speculation
+from planner.contract.lengths import Lengths, parse_lengths
+from planner.engines.vllm.deployment import Deployment
+from planner.engines.vllm.plan import ServingPlan
+from planner.engines.vllm.sharing import plan_instances
+from planner.engines.vllm.tables.flags import check_versions, read_other_flags
 from planner.errors import UsageError
 from planner.model.load import load_model
 from planner.model.positions import stretched_positions
 from planner.report.rows import Format
 from planner.report.serving import render_plan
-from planner.serving.deployment import Deployment
-from planner.serving.engines.flags import check_versions, read_other_flags
-from planner.serving.plan import ServingPlan
-from planner.serving.sharing import plan_instances
-from planner.serving.workload import Lengths, parse_lengths
 from planner.units import parse_size
 
 if TYPE_CHECKING:
@@ -338,7 +338,7 @@ def _given_options(context: typer.Context) -> list[str]:
 
 
 def _swap_note(version: str) -> str:
-    from planner.serving.engines.profile import vllm_profile
+    from planner.engines.vllm.tables.profile import vllm_profile
 
     state = vllm_profile(version).swap_space
     if state == "blocks":

@@ -7,16 +7,16 @@ from typing import Annotated
 import typer
 
 from planner.cli.deployment_options import DEFAULT_VERSION, EngineVersionOption, ModelArgument, token_count
+from planner.contract.lengths import parse_lengths
+from planner.engines.vllm.deployment import Deployment
 from planner.errors import UsageError
 from planner.hardware.gpus import Gpu, find_gpu
 from planner.model.load import load_model
 from planner.report.rows import Format
 from planner.report.size import curve_chart, curve_csv, render_fleet
 from planner.serving.curves import CurvePoint, context_curve, user_curve
-from planner.serving.deployment import Deployment
 from planner.serving.fleet import Candidate, Demand, size_fleet
 from planner.serving.redundancy import parse_redundancy
-from planner.serving.workload import parse_lengths
 
 # assumed where the user names no card: what clouds rent most
 _USUAL_CARDS = ("l4", "l40s", "a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm", "b200")

@@ -10,8 +10,8 @@ from planner.errors import UsageError
 from planner.units import parse_size
 
 if TYPE_CHECKING:
-    from planner.oom.result import Diagnosis
-    from planner.oom.workload import Workload
+    from planner.diagnosis.result import Diagnosis
+    from planner.diagnosis.workload import Workload
 
 WHAT_RAN = "What ran (compares the plan with the text)"
 SERVED = "The server (with --model, as for serve)"
@@ -124,9 +124,9 @@ def workload_of(
         PlannerError: an unknown model or card, a size that is none, no card anywhere.
     """
     from planner.cli.deployment_options import find_card, token_count
+    from planner.diagnosis.workload import ServingWorkload, TrainingWorkload, on_card_of
     from planner.hardware.gpus import unnamed_gpu
     from planner.model.load import load_model
-    from planner.oom.workload import ServingWorkload, TrainingWorkload, on_card_of
 
     printed = None if gpu or gpu_memory else _capacity(diagnosis)
     card, total = (unnamed_gpu(printed), printed) if printed else find_card(gpu, gpu_memory)
@@ -142,8 +142,8 @@ def workload_of(
         question = TrainingQuestion(model=loaded, recipe=Recipe(**given), gpu=card, gpu_memory_bytes=total)
         workload = TrainingWorkload(question=question)
     else:
+        from planner.engines.vllm.deployment import Deployment
         from planner.levers.question import ServingQuestion
-        from planner.serving.deployment import Deployment
 
         deployment = Deployment(gpu=card, gpu_memory_bytes=total, **_deployed(given))
         workload = ServingWorkload(question=ServingQuestion(model=loaded, deployment=deployment))

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from planner.engines.vllm.plan import ServingPlan
 from planner.levers.candidates import TABLE, serving_levers
 from planner.levers.effect import effects
 from planner.levers.goal import Goal, Solved, solve
@@ -13,7 +14,6 @@ from planner.levers.lever import Effect, LeverSet, kept_in
 from planner.levers.question import ServingQuestion
 from planner.levers.relief import Relief, relief
 from planner.levers.search import fitting_sets
-from planner.serving.plan import ServingPlan
 from planner.units import format_size
 
 EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"

@@ -9,13 +9,13 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
+from planner.engines.vllm.budget.graphs import capture_sizes
+from planner.engines.vllm.plan import ServingPlan
+from planner.engines.vllm.stages import tensor_parallel_sizes
+from planner.engines.vllm.tables.flags import version_has
 from planner.hardware.gpus import Gpu
 from planner.levers.lever import Kind, Lever, Value, kinds
 from planner.model.kinds.feed_forward import Moe
-from planner.serving.engines.flags import version_has
-from planner.serving.graphs import capture_sizes
-from planner.serving.plan import ServingPlan
-from planner.serving.stages import tensor_parallel_sizes
 from planner.units import GIB
 
 TABLE: Final = "serving_levers.csv"

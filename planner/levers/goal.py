@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from planner.engines.vllm.plan import ServingPlan
 from planner.errors import UsageError
 from planner.levers.question import ServingQuestion
 from planner.levers.relief import cards_of, fewest_cards, flag_of, smallest_card
-from planner.serving.plan import ServingPlan
 from planner.training.plan import TrainingPlan
 
 _WORDS: Final = {

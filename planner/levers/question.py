@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from planner.contract.component import Side
+from planner.contract.lengths import Lengths, admission_point, request_lengths
+from planner.engines.vllm.command import command_line
+from planner.engines.vllm.deployment import Deployment
+from planner.engines.vllm.plan import ServingPlan, plan_serving, with_changes
 from planner.errors import PlannerError
 from planner.levers.candidates import fraction
 from planner.levers.lever import Changes, Lever
-from planner.memory.component import Side
 from planner.model.model import Model
-from planner.serving.command import command_line
-from planner.serving.deployment import Deployment
-from planner.serving.plan import ServingPlan, plan_serving, with_changes
-from planner.serving.workload import Lengths, admission_point, request_lengths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

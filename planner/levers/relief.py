@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from planner.contract.component import Component
+from planner.engines.vllm.plan import ServingPlan
+from planner.engines.vllm.stages import tensor_parallel_sizes
 from planner.hardware.gpus import Gpu, load_gpus
 from planner.levers.candidates import fraction
 from planner.levers.lever import Changes
 from planner.levers.question import ServingQuestion
-from planner.memory.component import Component
-from planner.serving.plan import ServingPlan
-from planner.serving.stages import tensor_parallel_sizes
 
 _NODE: Final = 8
 _MOST_STAGES: Final = 16

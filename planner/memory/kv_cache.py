@@ -1,7 +1,7 @@
 """What a sequence costs in cache: bytes a token, bytes a sequence, on one GPU.
 
 These are the logical bytes, what the model needs. What an engine reserves for them (pages, groups, padding) is
-`planner.serving.kv_pool`.
+`planner.engines.vllm.pool.layout`.
 """
 
 from __future__ import annotations

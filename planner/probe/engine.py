@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from planner.engines.vllm.deployment import Deployment
+from planner.engines.vllm.plan import ServingPlan, plan_serving
 from planner.model.model import Model
 from planner.probe.metrics import CacheInfo
-from planner.serving.deployment import Deployment
-from planner.serving.plan import ServingPlan, plan_serving
 
 
 def deployment_of(asked: Deployment, info: CacheInfo) -> Deployment:

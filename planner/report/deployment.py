@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from planner.serving.deployment import Deployment
-from planner.serving.plan import ServingPlan
+from planner.engines.vllm.deployment import Deployment
+from planner.engines.vllm.plan import ServingPlan
 
 
 def deployment_json(plan: ServingPlan) -> dict[str, object]:

@@ -7,10 +7,10 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from planner.oom.bucketing import Buckets
-from planner.oom.meanings import is_size, meaning
-from planner.oom.result import CLASS_SENTENCES, Diagnosis, Finding
-from planner.oom.sizes import is_sane
+from planner.diagnosis.bucketing import Buckets
+from planner.diagnosis.meanings import is_size, meaning
+from planner.diagnosis.result import CLASS_SENTENCES, Diagnosis, Finding
+from planner.diagnosis.sizes import is_sane
 from planner.report.rows import Column, Format, render_rows
 from planner.units import format_exact, format_size
 

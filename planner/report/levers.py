@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from planner.engines.vllm.command import command_line
+from planner.engines.vllm.plan import ServingPlan
 from planner.levers.advice import Advice
 from planner.levers.goal import Solved
 from planner.levers.lever import Changes, Effect, LeverSet, Setting
 from planner.levers.relief import Relief, flag_of
-from planner.serving.command import command_line
-from planner.serving.plan import ServingPlan
 from planner.units import format_size, gib
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from planner.engines.transformers.plan import PlainPlan
 from planner.report.rows import JSON_SCHEMA, Column, render_rows
-from planner.serving.plain import PlainPlan
 from planner.units import format_size, gib
 
 

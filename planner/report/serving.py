@@ -8,10 +8,10 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from planner.memory.component import Component
+from planner.contract.component import Component
+from planner.engines.vllm.command import command_line
+from planner.engines.vllm.plan import ServingPlan
 from planner.report.bar import Segment, bar
-from planner.serving.command import command_line
-from planner.serving.plan import ServingPlan
 from planner.units import format_exact, format_size, gib
 
 if TYPE_CHECKING:

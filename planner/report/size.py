@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from planner.engines.vllm.command import command_line
 from planner.report.rows import JSON_SCHEMA, Column, Format, render_rows
-from planner.serving.command import command_line
 from planner.serving.curves import CurvePoint
 from planner.serving.fleet import Candidate, Rejected
 

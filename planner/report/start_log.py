@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from planner.engines.vllm.plan import ServingPlan
 from planner.report.rows import JSON_SCHEMA, Column, plain, render_rows
-from planner.serving.plan import ServingPlan
 from planner.validation.cases import Case
 from planner.validation.log import StartLog
 from planner.validation.scoring import Row, Unscored

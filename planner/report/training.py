@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
-from planner.memory.component import Component
+from planner.contract.component import Component
 from planner.report.bar import Segment, bar
 from planner.training.components import bytes_per_parameter
 from planner.training.largest import Largest

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from planner.engines.vllm.plan import plan_serving
 from planner.serving.fleet import Candidate
-from planner.serving.plan import plan_serving
 
 
 @dataclass(frozen=True, slots=True)

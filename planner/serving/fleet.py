@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from planner.contract.lengths import Lengths, admission_point, request_lengths
+from planner.engines.vllm.deployment import Deployment
+from planner.engines.vllm.plan import ServingPlan, plan_serving
+from planner.engines.vllm.stages import tensor_parallel_sizes
 from planner.errors import PlannerError, UsageError
 from planner.hardware.gpus import Gpu
 from planner.model.model import Model
-from planner.serving.deployment import Deployment
-from planner.serving.plan import ServingPlan, plan_serving
 from planner.serving.redundancy import NO_SPARES, Redundancy
-from planner.serving.stages import tensor_parallel_sizes
 from planner.serving.throughput import Seconds, decode_step, prefill, requests_per_second
-from planner.serving.workload import Lengths, admission_point, request_lengths
 
 _MOST_USERS: Final = 1 << 32
 # a batch that no engine is started with: the search for the users that the speed allows ends here

@@ -11,16 +11,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from planner.contract.component import SIDES
+from planner.engines.vllm.budget.loading import converts_whole_model, load_of
+from planner.engines.vllm.deployment import Deployment, Resolved, batch_defaults, resolve
+from planner.engines.vllm.pool.layout import Pool
+from planner.engines.vllm.stages import cache_format_of, outside_of, parallelism_of, pool_of, stages_of
+from planner.engines.vllm.storage import scheme_for
 from planner.errors import PlannerError
-from planner.memory.component import SIDES
 from planner.memory.kv_cache import LayerCache, sequence_cost
 from planner.model.caches import CompressedCache, KeyValueCache
 from planner.model.model import Model
-from planner.serving.deployment import Deployment, Resolved, batch_defaults, resolve
-from planner.serving.kv_pool import Pool
-from planner.serving.loading import converts_whole_model, load_of
-from planner.serving.stages import cache_format_of, outside_of, parallelism_of, pool_of, stages_of
-from planner.serving.storage import scheme_for
 
 _TOO_LONG: Final = "longer than the model's positions: vLLM refuses it without VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
 

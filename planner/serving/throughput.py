@@ -14,19 +14,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from planner.contract.component import SIDES
+from planner.engines.vllm.budget.budget import StageBudget
+from planner.engines.vllm.plan import ServingPlan
+from planner.engines.vllm.storage import quantises_inputs
 from planner.errors import UsageError
 from planner.hardware.gpus import Gpu
 from planner.hardware.links import link_of
-from planner.memory.component import SIDES
 from planner.memory.kv_cache import layer_caches, sequence_cost
 from planner.model.kinds.attention import Attention
 from planner.model.kinds.feed_forward import Moe
 from planner.model.kinds.latent import LatentAttention
 from planner.model.tensor import Role
-from planner.serving.budget import StageBudget
 from planner.serving.efficiency import band
-from planner.serving.plan import ServingPlan
-from planner.serving.storage import quantises_inputs
 
 _TOWERS: Final = (Role.VISION, Role.AUDIO, Role.PROJECTOR, Role.POSITION, Role.DRAFT)
 # one all-reduce after attention and one after the feed-forward (vLLM linear.py RowParallelLinear)

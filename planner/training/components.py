@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.memory.component import Component, exact
+from planner.contract.component import Component, exact
 from planner.model.model import Model
 from planner.training.allocator import Ratio
 from planner.training.objectives import Extra

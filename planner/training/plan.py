@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from planner.contract.component import Component, exact
 from planner.errors import UsageError
 from planner.hardware.contexts import cuda_context
 from planner.hardware.gpus import Gpu, unnamed_gpu
-from planner.memory.component import Component, exact
 from planner.model.model import Model
 from planner.training.allocator import Ratio, reserved_ratio
 from planner.training.components import components, fragmentation

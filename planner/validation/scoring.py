@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Final
 
+from planner.engines.vllm.plan import ServingPlan
 from planner.errors import PlannerError
-from planner.serving.plan import ServingPlan
 from planner.units import GIB
 from planner.validation.cases import Case
 from planner.validation.probed import PROBE, is_probed, measured_figure, planned_figures

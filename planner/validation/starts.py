@@ -6,12 +6,12 @@ import re
 from dataclasses import dataclass, replace
 from typing import Final
 
+from planner.engines.vllm.deployment import Deployment
+from planner.engines.vllm.plan import ServingPlan, plan_serving
 from planner.errors import PlannerError, UnknownGpu
 from planner.hardware.gpus import Gpu, find_gpu, unnamed_gpu
 from planner.model.load import load_model
 from planner.model.model import Model
-from planner.serving.deployment import Deployment
-from planner.serving.plan import ServingPlan, plan_serving
 from planner.units import GIB, parse_size
 from planner.validation.cases import Case
 

@@ -6,14 +6,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from planner import Deployment, Model, plan_serving
+from planner.engines.vllm.plan import ServingPlan
 from planner.levers.advice import advise
 from planner.levers.candidates import serving_levers
 from planner.levers.effect import effects
 from planner.levers.question import ServingQuestion
 from planner.levers.search import merged
-from planner.serving.plan import ServingPlan
 from planner.units import GIB
-from tests.serving.test_laws import models
+from tests.engines.vllm.test_laws import models
 
 workloads = st.builds(
     Deployment,

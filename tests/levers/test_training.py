@@ -16,7 +16,7 @@ from planner.levers.training import TrainingQuestion, advise_training, kept_reci
 from planner.training.recipe import Recipe
 from planner.units import GIB
 from tests.cli.running import run
-from tests.serving.test_laws import models
+from tests.engines.vllm.test_laws import models
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 

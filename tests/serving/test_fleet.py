@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner import Deployment, find_gpu, load_model
+from planner.contract.lengths import parse_lengths
 from planner.errors import UsageError
 from planner.serving.curves import context_curve, user_curve
 from planner.serving.fleet import Candidate, Demand, nodes, size_fleet
 from planner.serving.redundancy import Redundancy, parse_redundancy
-from planner.serving.workload import parse_lengths
 
 LLAMA = load_model("meta-llama/Llama-3.1-8B-Instruct")
 CARDS = [find_gpu(name) for name in ("h100", "l40s", "4090", "a100 80gb")]

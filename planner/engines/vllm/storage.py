@@ -1,0 +1,68 @@
+"""Which storage scheme a deployment's weights have: the checkpoint's own, or the export that was asked for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from planner.engines.vllm.deployment import Resolved
+from planner.engines.vllm.tables.profile import parse_version
+from planner.memory.quantisation import WeightScheme, plain_scheme, scheme_from_config, scheme_from_name
+from planner.memory.runtime import runtime_scheme
+from planner.memory.stored_scheme import scheme_from_stored
+from planner.model.model import Model
+
+# Formats whose kernels take 8-bit inputs; w8a16 and bitsandbytes int8 keep 16-bit ones.
+_EIGHT_BIT_INPUTS: Final = ("fp8", "w8a8", "int8")
+
+
+def scheme_for(model: Model, resolved: Resolved) -> WeightScheme:
+    """The scheme as the engine holds it in memory after loading.
+
+    A checkpoint that is already quantised is planned as it is, whatever --quantization names.
+
+    Raises:
+        UnsupportedQuantization: a format that is not understood, or not by this engine version.
+    """
+    asked = resolved.asked
+    capability = asked.gpu.capability if asked.gpu else None
+    key = (
+        "scheme", resolved.dtype, asked.quantization, asked.group_size, asked.quantize_lm_head,
+        resolved.profile.version, capability,
+    )  # fmt: skip
+    found = model.memo.get(key)
+    if isinstance(found, WeightScheme):
+        return found
+    scheme: WeightScheme
+    stored = scheme_from_stored(model)
+    if stored is not None:
+        # a GGUF file says the type of every tensor
+        scheme = stored
+    elif model.spec.quantization_config is not None:
+        scheme = scheme_from_config(model.spec, dtype=resolved.dtype)
+    elif asked.quantization is not None:
+        scheme = scheme_from_name(
+            asked.quantization,
+            model.spec,
+            dtype=resolved.dtype,
+            group_size=asked.group_size,
+            quantize_lm_head=asked.quantize_lm_head,
+        )
+    else:
+        scheme = plain_scheme(resolved.dtype)
+    scheme = runtime_scheme(
+        scheme, engine=asked.engine, version=parse_version(resolved.profile.version), compute_capability=capability
+    )
+    model.memo[key] = scheme
+    return scheme
+
+
+def is_plain(scheme: WeightScheme) -> bool:
+    """Nothing is quantised: every weight is in the model's own type."""
+    return scheme.assignment is None or not scheme.assignment.formats
+
+
+def quantises_inputs(scheme: WeightScheme) -> bool:
+    """Linear layers convert their input to 8 bit before they multiply (W8A8, fp8)."""
+    if scheme.assignment is None or not scheme.assignment.formats:
+        return False
+    return scheme.assignment.formats[0].name.startswith(_EIGHT_BIT_INPUTS)

@@ -1,0 +1,155 @@
+"""vLLM's own command-line flags: which version has which, and whether it takes a value.
+
+The table (`vllm_flags.csv`) was read from `engine/arg_utils.py` and `entrypoints/openai/cli_args.py` of 13 releases
+between 0.6.6 and 0.33.0. An empty first or last version means it was there at that end.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from planner.engines.vllm.tables.profile import parse_version
+from planner.errors import UsageError
+
+# Ours in another sense (the model's own draft layers), or said in words of its own.
+_NOTED_INSTEAD = ("--swap-space", "--num-speculative-tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A flag: "--api-key", takes "value" or "switch", and the versions it was seen in."""
+
+    name: str
+    takes: str
+    first_seen: str
+    last_seen: str
+
+
+@cache
+def vllm_flags() -> dict[str, Flag]:
+    """Every known flag by name."""
+    text = files("planner.engines.vllm.tables").joinpath("flags.csv").read_text("utf-8")
+    rows = csv.DictReader(text.splitlines())
+    return {row["flag"]: Flag(row["flag"], row["takes"], row["first_seen"], row["last_seen"]) for row in rows}
+
+
+def read_other_flags(words: list[str], *, version: str, own: list[str]) -> tuple[str, ...]:
+    """Notes about flags that are vLLM's but are not options here: without effect on memory, or with one not planned.
+
+    Args:
+        words: the words of the command line that no option of ours took.
+        own: our own options, for near-miss hints.
+
+    Raises:
+        UsageError: a flag that vLLM never had, or that this version does not have; names the nearest.
+    """
+    ignored: list[str] = []
+    unplanned: list[str] = []
+    index = 0
+    while index < len(words):
+        word = words[index]
+        index += 1
+        name, _, attached = word.partition("=")
+        if word.startswith("-O"):
+            # vLLM's short form of --optimization-level: -O3 or -O 3
+            name, attached = "--optimization-level", word[2:]
+        if not name.startswith("--"):
+            raise UsageError(f"{word[:60]!r} is not an option; give one MODEL, then options", field=word[:60])
+        flag = _find(name)
+        if flag is None:
+            hint = _nearest(name, [*vllm_flags(), *own])
+            raise UsageError(f"no such option: {name[:60]}{hint}", field=name[:60])
+        if not _has(flag, version):
+            raise _not_in(flag, version, own)
+        values = [attached] if attached else []
+        if flag.takes == "value" and not attached:
+            while index < len(words) and not words[index].startswith("--"):
+                values.append(words[index])
+                index += 1
+        for value in values:
+            _check_json(name, value)
+        what = _flags_with_memory().get(flag.name)
+        if what is None:
+            ignored.append(name)
+        else:
+            unplanned.append(f"{name} ({what})")
+    notes: tuple[str, ...] = ()
+    if unplanned:
+        notes += (f"accepted but not planned, though memory may depend on it: {', '.join(unplanned)}",)
+    if ignored:
+        notes += (f"accepted, no effect on memory here: {', '.join(ignored)}",)
+    return notes
+
+
+def _check_json(name: str, value: str) -> None:
+    """A value that begins like JSON is JSON.
+
+    Raises:
+        UsageError: it is not; names the flag.
+    """
+    if not value.lstrip().startswith(("{", "[")):
+        return
+    try:
+        json.loads(value)
+    except (ValueError, RecursionError):
+        raise UsageError(
+            f"{name} is {value[:60]!r}, which is not JSON: a bracket or a quote is missing", field=name
+        ) from None
+
+
+def check_versions(names: Iterable[str], version: str) -> None:
+    """Flags that are our options too must be in this version; --swap-space is noted instead.
+
+    Raises:
+        UsageError: vLLM has that flag, but not in this version; names the nearest it has.
+    """
+    for name in names:
+        flag = vllm_flags().get(name)
+        if flag is not None and name not in _NOTED_INSTEAD and not _has(flag, version):
+            raise _not_in(flag, version, [])
+
+
+def _not_in(flag: Flag, version: str, own: list[str]) -> UsageError:
+    seen = f"seen from {flag.first_seen or 'the first'} to {flag.last_seen or 'the newest'}"
+    hint = _nearest(flag.name, [*(name for name, known in vllm_flags().items() if _has(known, version)), *own])
+    return UsageError(f"vLLM {version} has no {flag.name} ({seen}){hint}", field=flag.name)
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    """What was probably meant; the dashes that all flags begin with make none alike."""
+    bare = {flag.lstrip("-"): flag for flag in known}
+    near = difflib.get_close_matches(name.lstrip("-"), bare, n=1)
+    return f"; nearest: {bare[near[0]]}" if near else ""
+
+
+@cache
+def _flags_with_memory() -> dict[str, str]:
+    """Flags that are not planned here but can change memory, with what they change."""
+    text = files("planner.engines.vllm.tables").joinpath("flags_memory.csv").read_text("utf-8")
+    return {row["flag"]: row["what"] for row in csv.DictReader(text.splitlines())}
+
+
+def _find(name: str) -> Flag | None:
+    flags = vllm_flags()
+    if name in flags:
+        return flags[name]
+    return flags.get(f"--{name[5:]}") if name.startswith("--no-") else None
+
+
+def _has(flag: Flag, version: str) -> bool:
+    asked = parse_version(version)
+    if flag.first_seen and asked < parse_version(flag.first_seen):
+        return False
+    return not flag.last_seen or asked <= parse_version(flag.last_seen)
+
+
+def version_has(name: str, version: str) -> bool:
+    """Whether this version of vLLM has the flag."""
+    flag = _find(name)
+    return flag is not None and _has(flag, version)
