@@ -59,3 +59,20 @@ def _matches(row: dict[str, str], gpu: Gpu) -> bool:
 def _rows() -> tuple[dict[str, str], ...]:
     text = resources.files("planner.hardware").joinpath("contexts.csv").read_text(encoding="utf-8")
     return tuple(csv.DictReader(text.splitlines()))
+
+
+def blas_workspace(gpu: Gpu | None) -> int:
+    """Bytes that torch keeps for one BLAS handle and stream from the first matrix product on (blas_workspaces.csv)."""
+    for row in _blas_rows():
+        if gpu is None:
+            continue
+        where = (gpu.vendor, gpu.compute_capability or "")
+        if row["vendor"] in (where[0], "any") and any(fnmatchcase(where[1], each) for each in row["capability"].split(";")):
+            return int(row["bytes"])
+    return int(_blas_rows()[-1]["bytes"])
+
+
+@cache
+def _blas_rows() -> tuple[dict[str, str], ...]:
+    text = resources.files("planner.hardware").joinpath("blas_workspaces.csv").read_text(encoding="utf-8")
+    return tuple(csv.DictReader(text.splitlines()))

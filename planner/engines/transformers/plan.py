@@ -21,10 +21,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from planner.contract.component import SIDES, Component, exact
-from planner.engines.vllm.budget.runner import gpu_class
-from planner.engines.vllm.tables.overhead import overhead
 from planner.errors import UnsupportedArchitecture, UsageError
-from planner.hardware.contexts import cuda_context
+from planner.hardware.contexts import blas_workspace, cuda_context
 from planner.hardware.gpus import Gpu
 from planner.memory.cache_formats import cache_format
 from planner.memory.kv_cache import LayerCache, SequenceCost, layer_caches, sequence_cost
@@ -39,8 +37,6 @@ from planner.units import format_size, gib
 ATTENTION: Final = ("sdpa", "flash_attention_2", "eager")
 CACHES: Final = ("dynamic", "static", "none")
 _ELEMENT_BYTES: Final = {"bfloat16": 2, "float16": 2, "float32": 4}
-# The cuBLAS workspace rows of the overhead table are by torch, not by engine version.
-_TABLE_VERSION: Final = (0, 19, 0)
 _MOST_TOKENS: Final = 1 << 24
 
 
@@ -193,7 +189,7 @@ def _components(
         joined = joined * run.batch_size
     transient = max(prefill_cache + embedded + fullest, final_cache + joined) - final_cache
     context = cuda_context(run.gpu)
-    workspace = overhead("cublas_workspace", _TABLE_VERSION, gpu_class(run.gpu), "any")
+    workspace = blas_workspace(run.gpu)
     return (
         exact("weights", weights, f"every tensor as {scheme.label} = {weights:,}", "config.json"),
         exact(
@@ -212,7 +208,7 @@ def _components(
             f" beyond the final cache {format_size(transient)}",
             source="transformers 4.57 modeling_llama.py; planner/engines/transformers/plan.py",
         ),
-        exact("cublas_workspace", workspace.best, "fixed", workspace.source),
+        exact("cublas_workspace", workspace, "fixed", "ATen/cuda/CUDABlas.cpp"),
         Component(
             name="allocator_rounding",
             low=0,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from planner.engines.vllm.budget.version_band import version_note
 from planner.engines.vllm.checks import check_block_size, check_capability, check_context_parallel, check_values
 from planner.engines.vllm.tables.architectures import architecture_note
-from planner.engines.vllm.tables.profile import DEFAULT_VERSION, EngineProfile, parse_version, profile_with_runner
+from planner.engines.vllm.tables.first_v1 import why_v0
+from planner.engines.vllm.tables.profile import DEFAULT_VERSION, EngineProfile, profile_with_runner
 from planner.errors import UsageError
 from planner.field_types import check_field_types
 from planner.hardware.gpus import Gpu
@@ -131,12 +132,15 @@ def resolve(model: Model, deployment: Deployment) -> Resolved:
             option.
     """
     check_field_types(deployment)
-    profile = profile_with_runner(deployment.engine_version, _runner(model, deployment))
+    fallback = why_v0(model, deployment)
+    profile = profile_with_runner(deployment.engine_version, "v0" if fallback else deployment.model_runner)
     check_values(deployment)
     check_context_parallel(model, deployment)
     check_capability(model, deployment)
     check_block_size(model, deployment, runner=profile.runner)
     notes: list[str] = []
+    if fallback is not None:
+        notes.append(f"vLLM {profile.version} falls back to its V0 engine: {fallback}")
     total = deployment.gpu_memory_bytes or (deployment.gpu.total_memory_bytes if deployment.gpu else 0)
     if not 0 < total <= _GPU_TOTAL_LIMIT:
         raise UsageError("no card: pass --gpu NAME or --gpu-memory 79.19GiB", field="gpu")
@@ -186,18 +190,6 @@ def resolve(model: Model, deployment: Deployment) -> Resolved:
         state_mode=mode,
         notes=tuple(notes),
     )
-
-
-# V1 of 0.8 and 0.9 leaves models with recurrent layers to V0 (engine/arg_utils.py _is_v1_supported_oracle 0.8.5, 0.9.2)
-_FIRST_V1, _RECURRENT_ON_V1 = (0, 8, 0), (0, 10, 0)
-
-
-def _runner(model: Model, deployment: Deployment) -> str:
-    recurrent = any(isinstance(cache, StateCache) for cache in model.caches)
-    if deployment.model_runner != "auto" or not recurrent:
-        return deployment.model_runner
-    version = parse_version(deployment.engine_version)
-    return "v0" if _FIRST_V1 <= version < _RECURRENT_ON_V1 else "auto"
 
 
 def _dtype(model: Model, deployment: Deployment, notes: list[str]) -> str:

@@ -16,10 +16,10 @@ from typing import Final
 
 from planner.contract.component import Component
 from planner.engines.vllm.budget.encoder import encoder_inputs, encoder_run
-from planner.engines.vllm.budget.runner import Term, distinct, gpu_class, sampler_terms, uses_v2_runner
+from planner.engines.vllm.budget.runner import Term, distinct, other_sampler, sampler_terms, situation_of, uses_v2_runner
 from planner.engines.vllm.deployment import Resolved
-from planner.engines.vllm.tables.overhead import Measured, overhead
-from planner.engines.vllm.tables.profile import parse_version
+from planner.engines.vllm.tables.overhead import overhead
+from planner.hardware.contexts import blas_workspace
 from planner.memory import activations as terms
 from planner.memory.cache_formats import cache_format
 from planner.memory.kv_cache import layer_caches
@@ -42,7 +42,8 @@ def activation_peak(
         last: the stage has the head, so the sampler runs on it.
         quantised_inputs: linear layers quantise their input to 8 bit (W8A8, fp8).
     """
-    fixed = _persistent(model, resolved, parallelism, layers)
+    kept = kept_buffers(model, resolved, parallelism, layers)
+    fixed = kept + _held(model, resolved, parallelism, layers)
     forward = _forward(model, resolved, parallelism, layers, quantised_inputs=quantised_inputs)
     sampler = sampler_terms(model, resolved) if last and model.spec.decoder else ()
     forward_bytes, sampler_bytes = (sum(term.size for term in side) for side in (forward, sampler))
@@ -54,25 +55,34 @@ def activation_peak(
         # the encoder runs before the text model and holds only its own inputs
         winner, chosen = encoder, encoder
         best = sum(term.size for term in chosen)
-    spread = _spread(model, resolved, sampler_wins=winner is sampler)
     parts = " + ".join(f"{term.name} {term.formula} = {gib(term.size)}" for term in chosen)
-    other = min(forward_bytes, sampler_bytes)
+    if resolved.profile.accounting == "consumed":
+        # what stays is in the free memory lost; the peak is what comes on top of it
+        stays = sum(term.size for term in kept)
+        best = max(0, best - stays)
+        parts += f" - {gib(stays)} that stays"
+    spread = _spread(model, resolved, sampler_wins=winner is sampler)
+    low, other_path = round(best * (1 - spread)), other_sampler(model, resolved)
+    if other_path is not None and winner is sampler:
+        other = sum(term.size for term in sampler_terms(model, resolved, other_path))
+        low = min(low, best - sampler_bytes + max(other, forward_bytes))
+        parts += f"; low: the {other_path} sampler of an official image"
+    lesser = min(forward_bytes, sampler_bytes)
     which = "sampler" if winner is sampler else "encoder" if winner is encoder else "forward"
     return Component(
         name="activation_peak",
-        low=round(best * (1 - spread)),
+        low=low,
         best=best,
         high=round(best * (1 + spread)),
         evidence="derived",
-        formula=f"{parts} GiB ({which} peak; the lesser of forward and sampler needs {gib(other)} GiB)",
+        formula=f"{parts} GiB ({which} peak; the lesser of forward and sampler needs {gib(lesser)} GiB)",
         source=f"vLLM {resolved.profile.version} profile run; {resolved.profile.source}",
     )
 
 
-def _persistent(model: Model, resolved: Resolved, parallelism: Parallelism, layers: slice) -> tuple[Term, ...]:
-    version = parse_version(resolved.profile.version)
-    workspace: Measured = overhead("cublas_workspace", version, gpu_class(resolved.asked.gpu), "any")
-    found = [Term("cuBLAS workspace", workspace.best, "fixed")]
+def kept_buffers(model: Model, resolved: Resolved, parallelism: Parallelism, layers: slice) -> tuple[Term, ...]:
+    """What the profile run allocates and does not give back: library and expert workspaces of one GPU."""
+    found = [Term("BLAS workspace", blas_workspace(resolved.asked.gpu), "fixed")]
     if resolved.profile.expert_buffers == "workspace":
         buffers = [
             _expert_workspace(layer.feed_forward, model, resolved, parallelism)
@@ -81,7 +91,12 @@ def _persistent(model: Model, resolved: Resolved, parallelism: Parallelism, laye
         ]
         if buffers:
             found.append(max(buffers, key=lambda term: term.size))
-    found += encoder_inputs(model, resolved)
+    return tuple(term for term in found if term.size)
+
+
+def _held(model: Model, resolved: Resolved, parallelism: Parallelism, layers: slice) -> tuple[Term, ...]:
+    """What stays referenced from the first layer to the sampler, and goes with the profile run."""
+    found = encoder_inputs(model, resolved)
     if resolved.profile.runner == "v0" and model.is_recurrent:
         found.append(_recurrent_states(model, resolved, parallelism, layers))
     return tuple(term for term in found if term.size)
@@ -141,9 +156,7 @@ def _forward(
         tokens, element = resolved.max_num_batched_tokens, resolved.element_bytes
         found.append(Term("per-layer inputs", tokens * width * element, f"{tokens:,} x {width:,} x {element}"))
     if resolved.profile.compiled_scratch and not resolved.asked.enforce_eager:
-        scratch = overhead(
-            "benchmark_scratch", parse_version(resolved.profile.version), gpu_class(resolved.asked.gpu), "any"
-        )
+        scratch = overhead("benchmark_scratch", situation_of(model, resolved))
         found.append(Term("kernel benchmark buffer", scratch.best, "L2 cache"))
     return tuple(found)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from planner.engines.vllm.budget.runner import Term, distinct, gpu_class
+from planner.engines.vllm.budget.runner import Term, distinct
 from planner.engines.vllm.deployment import Resolved
-from planner.engines.vllm.tables.overhead import overhead
-from planner.engines.vllm.tables.profile import parse_version
+from planner.hardware.contexts import blas_workspace
 from planner.memory import activations as terms
 from planner.memory.sharding import Parallelism
 from planner.model.kinds.feed_forward import Mlp
@@ -70,10 +69,8 @@ def encoder_run(model: Model, resolved: Resolved, parallelism: Parallelism) -> t
     if not peaks:
         return ()
     elements = stack.input_elements_per_item or 0
-    version, card = parse_version(resolved.profile.version), gpu_class(resolved.asked.gpu)
-    workspace = overhead("cublas_workspace", version, card, "any").best
     return (
-        Term("cuBLAS workspace", workspace, "fixed"),
+        Term("BLAS workspace", blas_workspace(resolved.asked.gpu), "fixed"),
         Term("encoder inputs", items * elements * element, f"{items} x {elements:,} x {element}"),
         max(peaks, key=lambda term: term.size),
     )
