@@ -12,12 +12,12 @@ from math import prod
 
 from planner.model.model import Model
 from planner.model.tensor import Role
-from planner.training.profiles import Profile, without_graph
 from planner.training.recipe import Recipe, kernels
-from planner.training.segments import Segments, gradients_wait
-from planner.training.sharding import accelerate_upcasts, data_ranks, holds_backward
-from planner.training.states import adapter_tensors
-from planner.training.trainable import Inventory, TrainTensor
+from planner.training.sharding.sharding import accelerate_upcasts, data_ranks, holds_backward
+from planner.training.states.states import adapter_tensors
+from planner.training.states.trainable import Inventory, TrainTensor
+from planner.training.step.segments import Segments, gradients_wait
+from planner.training.tape.profiles import Profile, without_graph
 
 __all__ = ["Phase", "StepMemory", "gradients_wait", "step_memory"]
 

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 @cache
 def _rows() -> dict[str, frozenset[str]]:
-    text = files("planner.training").joinpath("habits.json").read_text("utf-8")
+    text = files("planner.training").joinpath("stacks/habits.json").read_text("utf-8")
     return {habit: frozenset(row["models"]) for habit, row in json.loads(text).items()}
 
 

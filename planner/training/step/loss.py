@@ -17,11 +17,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner.model.tensor import Norm
-from planner.training import ops
 from planner.training.blocks.block import Block, Weight
 from planner.training.blocks.linear import linear
 from planner.training.blocks.norms import norm
-from planner.training.tape import Tape, Value, detached
+from planner.training.tape import ops
+from planner.training.tape.tape import Tape, Value, detached
 
 FP32 = 4
 _TRL_CHUNK = 256  # tokens; trl sft_config.py chunked_nll

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.training.tape import Tape, Value, detached
+from planner.training.tape.tape import Tape, Value, detached
 
 FP32 = 4
 

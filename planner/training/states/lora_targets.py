@@ -8,8 +8,9 @@ from typing import Final
 from planner.errors import UsageError
 from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Role, Tensor
-from planner.training.module_expression import expression
-from planner.training.peft_targets import (
+from planner.training.recipe import Recipe, kernels
+from planner.training.states.module_expression import expression
+from planner.training.states.peft_targets import (
     Found,
     all_linear_names,
     is_linear_layer,
@@ -20,7 +21,6 @@ from planner.training.peft_targets import (
     place_of,
     renamed,
 )
-from planner.training.recipe import Recipe, kernels
 
 # What stacks that write their own modules call the projections (litgpt lora.py, torchtune lora builders).
 _ALIASES: Final = {

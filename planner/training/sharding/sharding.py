@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from math import prod
 
 from planner.training.recipe import AUTOCASTS, Recipe, kernels
-from planner.training.states import States, adapter_tensors
-from planner.training.trainable import Inventory, TrainTensor
+from planner.training.states.states import States, adapter_tensors
+from planner.training.states.trainable import Inventory, TrainTensor
 
 FSDP = frozenset({"fsdp", "fsdp2", "hsdp"})
 _FULLY = FSDP | {"zero3"}

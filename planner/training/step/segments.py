@@ -9,19 +9,19 @@ from planner.model.dropout import NO_DROPOUT
 from planner.model.model import Model
 from planner.model.spec import ModelSpec
 from planner.model.tensor import Norm, Role
-from planner.training import row_ops
-from planner.training.allocator import segment_share
+from planner.training.allocator.allocator import segment_share
 from planner.training.blocks import torchtune
 from planner.training.blocks.block import Block, Kernels, Weight
 from planner.training.blocks.layer import local_layer, run_layer
-from planner.training.habits import has_habit
-from planner.training.litgpt_loss import run_litgpt_head
-from planner.training.loss import Head, run_head
-from planner.training.profiles import Profile, checkpointed, profile, without_graph
 from planner.training.recipe import AUTOCASTS, Recipe, kernels
-from planner.training.sharding import FSDP
-from planner.training.tape import Tape, Value
-from planner.training.trainable import Inventory, LayerGroup, TrainTensor
+from planner.training.sharding.sharding import FSDP
+from planner.training.stacks.habits import has_habit
+from planner.training.states.trainable import Inventory, LayerGroup, TrainTensor
+from planner.training.step.litgpt_loss import run_litgpt_head
+from planner.training.step.loss import Head, run_head
+from planner.training.tape import row_ops
+from planner.training.tape.profiles import Profile, checkpointed, profile, without_graph
+from planner.training.tape.tape import Tape, Value
 
 
 class Segments:

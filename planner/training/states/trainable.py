@@ -14,10 +14,10 @@ from planner.model.model import Model
 from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Role, Tensor
 from planner.training.blocks.block import Adapter
-from planner.training.lora_targets import Targets
-from planner.training.own_layout import taken_apart
-from planner.training.peft_targets import fails_when_adapted
 from planner.training.recipe import DTYPES, Recipe, kernels
+from planner.training.states.lora_targets import Targets
+from planner.training.states.own_layout import taken_apart
+from planner.training.states.peft_targets import fails_when_adapted
 
 _BNB: Final = frozenset({"nf4", "fp4", "int8"})
 _FORMATS: Final = {

@@ -46,7 +46,7 @@ def reserved_ratio(*, trains_all: bool, eager: bool, quantised: bool) -> Ratio:
 
 @cache
 def _rows() -> dict[str, Ratio]:
-    text = files("planner.training").joinpath("fragmentation.csv").read_text("utf-8")
+    text = files("planner.training").joinpath("allocator/fragmentation.csv").read_text("utf-8")
     return {
         row["kind"]: Ratio(Fraction(row["low"]), Fraction(row["best"]), Fraction(row["high"]), row["source"])
         for row in csv.DictReader(text.splitlines())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from planner.training.tape import Tape, Value
+from planner.training.tape.tape import Tape, Value
 
 Forward = Callable[[Tape, Value], tuple[Value, list[Value]]]
 

@@ -78,7 +78,7 @@ def _state(kind: str, shape: tuple[int, ...], numel: int, width: int, rank: int)
 
 @cache
 def _rows() -> dict[str, Optimizer]:
-    text = files("planner.training").joinpath("optimizers.csv").read_text("utf-8")
+    text = files("planner.training").joinpath("states/optimizers.csv").read_text("utf-8")
     return {
         row["id"]: Optimizer(
             id=row["id"],

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.training.ops import grad_alias, shape
-from planner.training.tape import Tape, Value, detached
+from planner.training.tape.ops import grad_alias, shape
+from planner.training.tape.tape import Tape, Value, detached
 
 
 def gather_rows(tape: Tape, x: Value, numel: int, index: Value) -> Value:

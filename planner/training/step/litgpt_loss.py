@@ -13,12 +13,12 @@ lightning 2.6 fabric wrappers.py _FabricModule.forward, plugins/precision/half.p
 
 from __future__ import annotations
 
-from planner.training import ops, row_ops
 from planner.training.blocks.block import Block
 from planner.training.blocks.linear import linear
 from planner.training.blocks.norms import norm
-from planner.training.loss import Head, cross_entropy, softcapped
-from planner.training.tape import Tape, Value, detached
+from planner.training.step.loss import Head, cross_entropy, softcapped
+from planner.training.tape import ops, row_ops
+from planner.training.tape.tape import Tape, Value, detached
 
 FP32 = 4
 _CHUNK = 128  # positions in lora.py, rows in chunked_cross_entropy
