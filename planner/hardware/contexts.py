@@ -63,13 +63,12 @@ def _rows() -> tuple[dict[str, str], ...]:
 
 def blas_workspace(gpu: Gpu | None) -> int:
     """Bytes that torch keeps for one BLAS handle and stream from the first matrix product on (blas_workspaces.csv)."""
+    vendor, capability = (gpu.vendor, gpu.compute_capability or "") if gpu else ("", "")
     for row in _blas_rows():
-        if gpu is None:
-            continue
-        where = (gpu.vendor, gpu.compute_capability or "")
-        if row["vendor"] in (where[0], "any") and any(fnmatchcase(where[1], each) for each in row["capability"].split(";")):
+        patterns = row["capability"].split(";")
+        if row["vendor"] in (vendor, "any") and any(fnmatchcase(capability, pattern) for pattern in patterns):
             return int(row["bytes"])
-    return int(_blas_rows()[-1]["bytes"])
+    raise AssertionError("blas_workspaces.csv ends with a row for every card")
 
 
 @cache

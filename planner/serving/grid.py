@@ -218,7 +218,11 @@ def _budget(model: Model, resolved: Resolved) -> _Budget:
 
 def _layout(model: Model, resolved: Resolved, cache_dtype: str) -> _Layout | str:
     try:
-        form = cache_format_of(model, cache_dtype, resolved.dtype, version=resolved.profile.version)
+        card = resolved.asked.gpu
+        form = cache_format_of(
+            model, cache_dtype, resolved.dtype, version=resolved.profile.version,
+            capability=card.capability if card else None,
+        )  # fmt: skip
         pool, caches = pool_of(model, resolved, form, slice(0, len(model.spec.layers)))
     except PlannerError as error:
         return str(error)

@@ -124,7 +124,10 @@ def plan_serving(
     resolved = resolve(model, deployment)
     scheme = scheme_for(model, resolved)
     parallelism = parallelism_of(model, deployment)
-    form = cache_format_of(model, deployment.kv_cache_dtype, resolved.dtype, version=resolved.profile.version)
+    form = cache_format_of(
+        model, deployment.kv_cache_dtype, resolved.dtype, version=resolved.profile.version,
+        capability=deployment.gpu.capability if deployment.gpu else None,
+    )  # fmt: skip
     stages = stages_of(model, resolved, scheme, parallelism)
     pools = [pool_of(model, resolved, form, stage.layers) for stage in stages]
     availables = {

@@ -16,14 +16,23 @@ from typing import Final
 
 from planner.contract.component import Component
 from planner.engines.vllm.budget.encoder import encoder_inputs, encoder_run
-from planner.engines.vllm.budget.runner import Term, distinct, other_sampler, sampler_terms, situation_of, uses_v2_runner
+from planner.engines.vllm.budget.runner import (
+    Term,
+    distinct,
+    other_sampler,
+    sampler_terms,
+    situation_of,
+    uses_v2_runner,
+)
 from planner.engines.vllm.deployment import Resolved
 from planner.engines.vllm.tables.overhead import overhead
+from planner.engines.vllm.tables.profile import parse_version
 from planner.hardware.contexts import blas_workspace
 from planner.memory import activations as terms
 from planner.memory.cache_formats import cache_format
 from planner.memory.kv_cache import layer_caches
 from planner.memory.sharding import Parallelism
+from planner.model.caches import IndexerCache, LatentCache
 from planner.model.kinds.attention import Attention
 from planner.model.kinds.feed_forward import Mlp, Moe
 from planner.model.kinds.latent import LatentAttention
@@ -83,15 +92,47 @@ def activation_peak(
 def kept_buffers(model: Model, resolved: Resolved, parallelism: Parallelism, layers: slice) -> tuple[Term, ...]:
     """What the profile run allocates and does not give back: library and expert workspaces of one GPU."""
     found = [Term("BLAS workspace", blas_workspace(resolved.asked.gpu), "fixed")]
+    sparse = _sparse_workspace(model, resolved)
+    shares = sparse is not None and parse_version(resolved.profile.version) >= _SHARED_WORKSPACE
+    shared = [sparse] if sparse is not None and shares else []
     if resolved.profile.expert_buffers == "workspace":
         buffers = [
             _expert_workspace(layer.feed_forward, model, resolved, parallelism)
             for layer in distinct(model.spec.layers[layers])
             if isinstance(layer.feed_forward, Moe)
         ]
-        if buffers:
-            found.append(max(buffers, key=lambda term: term.size))
+        shared += buffers
+    if shared:
+        # one workspace serves all that ask for it in turn
+        found.append(max(shared, key=lambda term: term.size))
     return tuple(term for term in found if term.size)
+
+
+# v1/worker/workspace.py; before, the indexer's buffer is made in every forward
+_SHARED_WORKSPACE: Final = (0, 13, 0)
+_INDEXER_PREFILL_LENGTHS: Final = 40
+_FLASH_MLA_LENGTHS: Final = 5
+
+
+def _sparse_workspace(model: Model, resolved: Resolved) -> Term | None:
+    """What sparse attention asks for a prefill: the indexer's keys of 40 requests, or FlashMLA's latents of 5.
+
+    Source: vLLM 0.19.0 `v1/attention/backends/mla/indexer.py` get_max_prefill_buffer_size, `flashmla_sparse.py`: an fp8
+    cache is read back into 16-bit latents.
+    """
+    if not model.has_sparse_latent_cache:
+        return None
+    length, candidates = resolved.max_model_len, []
+    for cache in model.caches:
+        if isinstance(cache, IndexerCache):
+            slot = cache_format("auto", resolved.dtype).slot_bytes(cache, 1)
+            size = _INDEXER_PREFILL_LENGTHS * length * slot
+            candidates.append(Term("indexer workspace", size, f"{_INDEXER_PREFILL_LENGTHS} x {length:,} x {slot}"))
+        if isinstance(cache, LatentCache) and resolved.asked.kv_cache_dtype.startswith("fp8"):
+            slot = (cache.kv_lora_rank + cache.qk_rope_head_dim) * resolved.element_bytes
+            size = _FLASH_MLA_LENGTHS * length * slot
+            candidates.append(Term("FlashMLA workspace", size, f"{_FLASH_MLA_LENGTHS} x {length:,} x {slot}"))
+    return max(candidates, key=lambda term: term.size, default=None)
 
 
 def _held(model: Model, resolved: Resolved, parallelism: Parallelism, layers: slice) -> tuple[Term, ...]:
@@ -151,6 +192,9 @@ def _forward(
         for layer in distinct(model.spec.layers[layers])
     ]
     found = [max(candidates, key=lambda term: term.size)] if candidates else []
+    sparse = _sparse_workspace(model, resolved)
+    if sparse is not None and parse_version(resolved.profile.version) < _SHARED_WORKSPACE:
+        found.append(sparse)
     width = per_layer_width(model)
     if width:
         tokens, element = resolved.max_num_batched_tokens, resolved.element_bytes

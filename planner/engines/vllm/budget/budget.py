@@ -287,7 +287,12 @@ def _context(resolved: Resolved) -> Component:
 def _post_profile(model: Model, resolved: Resolved) -> Component:
     config = model.spec.quantization_config
     card = resolved.asked.gpu
-    if config is not None and config.get("quant_method") == "mxfp4" and card is not None and card.architecture == "Hopper":
+    if (
+        config is not None
+        and config.get("quant_method") == "mxfp4"
+        and card is not None
+        and card.architecture == "Hopper"
+    ):
         version = parse_version(resolved.profile.version)
         if version[:2] == (0, 19):
             row = overhead("post_profile_mxfp4", situation_of(model, resolved))
