@@ -11,7 +11,7 @@ from planner.hardware.gpus import Gpu
 from planner.levers.advice import EXPANDABLE, Advice
 from planner.levers.effect import effects
 from planner.levers.goal import Solved
-from planner.levers.lever import Changes, Kind, Lever, Value, kept_in, kinds
+from planner.contract.lever import Changes, Kind, Lever, Value, kept_in, kinds
 from planner.levers.relief import Relief, excesses, server_cards
 from planner.levers.search import fitting_sets
 from planner.model.model import Model

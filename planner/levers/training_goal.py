@@ -8,7 +8,7 @@ from typing import Final
 
 from planner.errors import UsageError
 from planner.levers.goal import Goal, Solved, largest
-from planner.levers.lever import Changes
+from planner.contract.lever import Changes
 from planner.levers.relief import flag_of, server_cards
 from planner.levers.training import TrainingQuestion, spreads
 from planner.training.recipe import resolve
