@@ -27,7 +27,7 @@ COMMANDS: Final = {
 }
 
 # commands whose inputs are declared once, elsewhere: they read their words themselves
-_BY_DECLARATION: Final = ("serve", "explain")
+_BY_DECLARATION: Final = ("serve", "explain", "compare", "size")
 
 
 def build_app(names: list[str] | None = None) -> typer.Typer:

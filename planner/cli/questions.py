@@ -64,12 +64,10 @@ def ask(words: Sequence[str], *records: type, about: str, name: str) -> Question
     Raises:
         PlannerError: wrong words, an unknown model or card.
     """
-    engine, words = _engine_of(words)
-    kinds = (engine.Deployment, *records, Asking)
-    if any(word in ("--help", "-h", "--help-all") for word in words) or not words:
-        print_help(name, about, kinds, engine=engine, everything="--help-all" in words)
+    asked = questioned(words, *records, about=about, name=name)
+    if asked is None:
         return None
-    parsed = read(engine, kinds, words)
+    engine, parsed = asked
     asking = parsed.record(Asking)
     text = parsed.positional[0] if parsed.positional else asking.model
     if text is None:
@@ -81,6 +79,22 @@ def ask(words: Sequence[str], *records: type, about: str, name: str) -> Question
     return Question(
         engine=engine, model=load_model(text, assume_family=asking.assume_family), deployment=deployment, parsed=parsed
     )
+
+
+def questioned(
+    words: Sequence[str], *records: type, about: str, name: str, subject: str = "MODEL", **settings: Any
+) -> tuple[Engine, Parsed] | None:
+    """The engine and what was given; None where the words ask for help, which is then printed.
+
+    Args:
+        settings: as `parse` takes them.
+    """
+    engine, words = _engine_of(words)
+    kinds = (engine.Deployment, *records, Asking)
+    if any(word in ("--help", "-h", "--help-all") for word in words) or not words:
+        print_help(name, about, kinds, engine=engine, everything="--help-all" in words, subject=subject)
+        return None
+    return engine, read(engine, kinds, words, **settings)
 
 
 def read(engine: Engine, kinds: Sequence[type], words: Sequence[str], **settings: Any) -> Parsed:

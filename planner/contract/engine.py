@@ -45,6 +45,15 @@ class MeasuredStart:
     error: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """A way to spread a model over equal cards: how many, in how many pipeline stages, and the inputs that say so."""
+
+    cards: int
+    stages: int
+    changes: Changes
+
+
 class Engine(Protocol):
     """The rules of one engine. Stateless; everything it is asked comes with the question.
 
@@ -101,8 +110,8 @@ class Engine(Protocol):
         """What could be changed, the cheapest first."""
         ...
 
-    def layouts(self, model: Model, deployment: Any) -> Iterable[tuple[int, Changes]]:
-        """(cards, changes) of the ways in which the engine spreads a model over equal cards, the fewest cards first."""
+    def layouts(self, model: Model, deployment: Any) -> Iterable[Layout]:
+        """The ways in which the engine spreads a model over equal cards, the fewest cards first."""
         ...
 
     def read_log(self, lines: Iterable[str]) -> MeasuredStart:

@@ -15,7 +15,6 @@ import dataclasses
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from planner.contract.reading import READERS, Reader, shown
@@ -107,11 +106,19 @@ class Input:
         return types.NoneType in self.kinds
 
 
-@cache
-def inputs_of(record: type) -> tuple[Input, ...]:
+_DECLARED: Final[dict[type, tuple[Input, ...]]] = {}
+
+
+def inputs_of(record: type[Any]) -> tuple[Input, ...]:
     """The declared inputs of a record in order; fields without an `Option` are no inputs."""
+    found = _DECLARED.get(record)
+    if found is None:
+        found = _DECLARED[record] = tuple(_declared(record))
+    return found
+
+
+def _declared(record: type[Any]) -> Iterator[Input]:
     hints = get_type_hints(record, include_extras=True)
-    found = []
     for field in dataclasses.fields(record):
         hint = hints[field.name]
         if get_origin(hint) is not Annotated:
@@ -119,8 +126,7 @@ def inputs_of(record: type) -> tuple[Input, ...]:
         annotation, *metadata = get_args(hint)
         said = next((one for one in metadata if isinstance(one, Option)), None)
         if said is not None:
-            found.append(_input(field, annotation, metadata, said))
-    return tuple(found)
+            yield _input(field, annotation, metadata, said)
 
 
 def _input(field: dataclasses.Field[Any], annotation: object, metadata: Sequence[object], said: Option) -> Input:
@@ -143,9 +149,8 @@ def _input(field: dataclasses.Field[Any], annotation: object, metadata: Sequence
         high = getattr(rule, "le", high)
         if getattr(rule, "gt", None) is not None:
             low, above = rule.gt, True  # type: ignore[attr-defined]
-    default = field.default_factory() if field.default is dataclasses.MISSING else field.default  # type: ignore[misc]
     return Input(
-        name=field.name, kinds=tuple(kinds), items=items, default=default, low=low, high=high, above=above,
+        name=field.name, kinds=tuple(kinds), items=items, default=field.default, low=low, high=high, above=above,
         option=dataclasses.replace(said, choices=tuple(choices)),
     )
 

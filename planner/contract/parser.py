@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from argparse import Action, ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NoReturn, TypeVar
 
@@ -44,7 +44,7 @@ class Parsed:
 
     def record(self, kind: Callable[..., Record], **more: Any) -> Record:
         """The record of these inputs; `more` are fields that are no input, or defaults that the caller knows better."""
-        names = {one.name for one in inputs_of(kind)}  # type: ignore[arg-type]
+        names = {one.name for one in inputs_of(kind)}
         given = {name: value for name, value in self.given.items() if name in names}
         settle = getattr(kind, "settle", None)  # inputs that mean something only together, such as a card
         return kind(**more | (settle(given) if settle else given))
@@ -58,6 +58,7 @@ def parse(
     other: Callable[[str], Takes | None] | None = None,
     environment: Mapping[str, str] | None = None,
     hint: Callable[[str], str] | None = None,
+    lists: Collection[str] = (),
 ) -> Parsed:
     """Read words by the inputs of these records.
 
@@ -65,6 +66,7 @@ def parse(
         other: what an option of the program takes that is no input here; None for what it does not know.
         environment: variables that are set beside those that stand before the command.
         hint: what to add to "no such option" ("; nearest: --x").
+        lists: fields that take several values here, separated by commas or given again; they become tuples.
 
     Raises:
         UsageError: an unknown option, a missing or wrong value, one given twice differently, a word too many.
@@ -78,7 +80,7 @@ def parse(
     if len(positional) > most_positional:
         extra = positional[most_positional]
         raise UsageError(f"{extra[:60]!r} is not an option; give one MODEL, then options", field=extra[:60])
-    given, typed = _values(matched)
+    given, typed = _values(matched, lists)
     unread = _from_environment(given, records, {**(environment or {}), **assigned})
     return Parsed(
         positional=tuple(positional), given=given, typed=typed, passed=tuple(passed),
@@ -161,9 +163,9 @@ def _normalised(
         if takes == "value" and not equals:
             while left and not left[0].startswith("--") and (passed[-1].startswith("-") or placed):
                 passed.append(left.pop(0))
-    for base, value in objects.items():
+    for base, filled in objects.items():
         target = plain if base in named else passed
-        target.append(f"{base}={json.dumps(value)}")
+        target.append(f"{base}={json.dumps(filled)}")
     return plain, passed
 
 
@@ -189,7 +191,7 @@ def _known(known: _Named, name: str, equals: str, value: str, left: list[str]) -
     if equals:
         return [f"{name}={value}"]
     if one.items is not None:
-        values = []
+        values: list[str] = []
         while left and not left[0].startswith("-") and (not values or left[0][:1].isdigit()):
             values.append(left.pop(0))
         return [f"{name}={','.join(values)}"] if values else [name]
@@ -245,11 +247,16 @@ def _match(
     return matched, [*space.positional, *rest]
 
 
-def _values(matched: Iterable[tuple[_Named, str, str]]) -> tuple[dict[str, Any], dict[str, str]]:
+def _values(matched: Iterable[tuple[_Named, str, str]], lists: Collection[str]) -> tuple[dict[str, Any], dict[str, str]]:
     given: dict[str, Any] = {}
     typed: dict[str, str] = {}
     for known, spelled, text in matched:
         one = known.input
+        if one.name in lists:
+            parts = [part.strip() for part in text.split(",") if part.strip()]
+            given[one.name] = (*given.get(one.name, ()), *(_listed(one, part, spelled) for part in parts))
+            typed.setdefault(one.name, spelled)
+            continue
         if known.sets is False and one.is_switch:
             value: Any = not read_value(one, text, spelled=spelled)
         else:
@@ -266,6 +273,11 @@ def _values(matched: Iterable[tuple[_Named, str, str]]) -> tuple[dict[str, Any],
         given[one.name] = value
         typed.setdefault(one.name, spelled)
     return given, typed
+
+
+def _listed(one: Input, text: str, spelled: str) -> Any:
+    """A value in a list; `none` is the engine's own default."""
+    return None if one.optional and text.lower() == "none" else read_value(one, text, spelled=spelled)
 
 
 def _from_environment(given: dict[str, Any], records: Sequence[type], environment: Mapping[str, str]) -> set[str]:

@@ -130,10 +130,10 @@ def smallest_card(question: ServingQuestion, *, oldest: tuple[int, int] = _OLDES
 
 def fewest_cards(question: ServingQuestion) -> tuple[Changes, int] | None:
     """Changes to the fewest cards that fit, and how many they are."""
-    for cards, layout in question.engine.layouts(question.model, question.deployment):
-        found = with_room(question, layout)
+    for layout in question.engine.layouts(question.model, question.deployment):
+        found = with_room(question, layout.changes)
         if found is not None:
-            return found, cards
+            return found, layout.cards
     return None
 
 

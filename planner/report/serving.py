@@ -161,7 +161,7 @@ def _segments(device: Device) -> list[Segment]:
         sizes["kv_cache"] = device.cache_bytes
     order = [name for name in LABELS if name in sizes] + [name for name in sizes if name not in LABELS]
     spare = list(zip(*_OTHERS, strict=True))
-    found = []
+    found: list[Segment] = []
     for name in order:
         letter, tint = _DRAWN[name] if name in _DRAWN else spare[len(found) % len(spare)]
         found.append(Segment(label_of(name), sizes[name], letter, tint))

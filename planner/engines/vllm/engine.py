@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
-from planner.contract.engine import MeasuredStart, Prepared
-from planner.contract.lever import Changes, Lever
+from planner.contract.engine import Layout, Prepared
+from planner.contract.lever import Lever
 from planner.contract.section import Section
 from planner.contract.parser import Parsed, Takes
 from planner.contract.workload import Workload
 from planner.engines.vllm.command import command_words
-from planner.engines.vllm.deployment import Deployment
+from planner.engines.vllm.deployment import Deployment as VllmDeployment
 from planner.engines.vllm.instances import plan_serving
 from planner.engines.vllm.options import check_options
 from planner.engines.vllm.plan import VllmPlan
@@ -21,12 +22,23 @@ from planner.engines.vllm.tables.profile import version_range
 from planner.model.model import Model
 
 
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    model: Model
+    deployment: VllmDeployment
+    workload: Workload
+
+    def at(self, max_model_len: int) -> VllmPlan:
+        """The plan at this length."""
+        return plan_serving(self.model, replace(self.deployment, max_model_len=max_model_len), self.workload)
+
+
 class Vllm:
     """The engine; it keeps nothing."""
 
     name: Final = "vllm"
     title: Final = "vLLM"
-    Deployment: Final = Deployment
+    Deployment: Final = VllmDeployment
     lever_table: Final = "planner.engines.vllm.tables:levers.csv"
 
     @property
@@ -42,27 +54,25 @@ class Vllm:
         """Every option of vLLM, for near-miss hints."""
         return vllm_flags()
 
-    def deployment(self, parsed: Parsed, **more: object) -> Deployment:
+    def deployment(self, parsed: Parsed, **more: object) -> VllmDeployment:
         """The deployment of a command line.
 
         Raises:
             UsageError: an option that this release does not have, a value that is none, no card.
         """
-        deployment = parsed.record(Deployment, passed=parsed.passed, **more)
+        deployment = parsed.record(VllmDeployment, passed=parsed.passed, **more)
         check_options(deployment, tuple(parsed.typed.values()))
         return deployment
 
     def plan(
-        self, model: Model, deployment: Deployment, workload: Workload = Workload(), *, notes: tuple[str, ...] = ()
+        self, model: Model, deployment: VllmDeployment, workload: Workload = Workload(), *, notes: tuple[str, ...] = ()
     ) -> VllmPlan:
         """The plan of one deployment."""
         return plan_serving(model, deployment, workload, notes=notes)
 
-    def prepare(self, model: Model, deployment: Deployment, workload: Workload = Workload()) -> Prepared:
+    def prepare(self, model: Model, deployment: VllmDeployment, workload: Workload = Workload()) -> Prepared:
         """What many lengths share."""
-        from planner.engines.vllm.prepared import prepare  # a single plan need not pay for it
-
-        return prepare(model, deployment, workload)
+        return _Prepared(model, deployment, workload)
 
     def command(self, plan: VllmPlan) -> Sequence[str]:
         """The `vllm serve` line."""
@@ -78,17 +88,11 @@ class Vllm:
 
         return serving_levers(plan)
 
-    def layouts(self, model: Model, deployment: Deployment) -> Iterable[tuple[int, Changes]]:
+    def layouts(self, model: Model, deployment: VllmDeployment) -> Iterable[Layout]:
         """Tensor parallel within a node of eight, pipeline stages beyond."""
         from planner.engines.vllm.levers import layouts
 
         return layouts(model, deployment)
-
-    def read_log(self, lines: Iterable[str]) -> MeasuredStart:
-        """What a start-up log of vLLM says."""
-        from planner.engines.vllm.log import read_log
-
-        return read_log(lines)
 
 
 VLLM: Final = Vllm()

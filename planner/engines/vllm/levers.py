@@ -16,7 +16,8 @@ from planner.engines.vllm.stages import tensor_parallel_sizes
 from planner.engines.vllm.tables.flags import version_has
 from planner.hardware.gpus import Gpu
 from planner.contract.component import total
-from planner.contract.lever import Changes, Kind, Lever, Value, kinds
+from planner.contract.engine import Layout
+from planner.contract.lever import Kind, Lever, Value, kinds
 from planner.model.kinds.feed_forward import Moe
 from planner.model.model import Model
 from planner.units import GIB
@@ -299,15 +300,15 @@ def _offload(plan: VllmPlan) -> Iterator[Lever]:
     )
 
 
-def layouts(model: Model, deployment: Deployment) -> Iterator[tuple[int, Changes]]:
-    """(cards, changes) of every layout: tensor parallel within a node, pipeline stages beyond, fewest cards first."""
+def layouts(model: Model, deployment: Deployment) -> Iterator[Layout]:
+    """Every layout: tensor parallel within a node, pipeline stages beyond, fewest cards first."""
     sizes = tensor_parallel_sizes(model, largest=_NODE)
     deepest = min(_MOST_STAGES, len(model.spec.layers))
     found = [(ways, stages) for ways in sizes for stages in range(1, deepest + 1)]
     for ways, stages in sorted(found, key=lambda layout: (layout[0] * layout[1], layout[1])):
-        yield (
-            ways * stages * deployment.data_parallel_size,
-            {"tensor_parallel_size": ways, "pipeline_parallel_size": stages},
+        yield Layout(
+            cards=ways * stages * deployment.data_parallel_size, stages=stages,
+            changes={"tensor_parallel_size": ways, "pipeline_parallel_size": stages},
         )
 
 
