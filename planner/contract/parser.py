@@ -42,7 +42,7 @@ class Parsed:
     passed: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def record(self, kind: Callable[..., Record], **more: Any) -> Record:
+    def record(self, kind: type[Record], **more: Any) -> Record:
         """The record of these inputs; `more` are fields that are no input, or defaults that the caller knows better."""
         names = {one.name for one in inputs_of(kind)}
         given = {name: value for name, value in self.given.items() if name in names}

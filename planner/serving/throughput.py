@@ -132,7 +132,7 @@ def _linear_operations(plan: Any, stage: StageBudget) -> int:
             active += spec.vocab_size * spec.hidden_size
         plan.model.memo[key] = active
     ways: int = plan.parallelism.tensor_parallel_size
-    return 2 * active // ways
+    return 2 * int(active) // ways
 
 
 def decode_step(plan: Any, *, sequences: int, context: int) -> Seconds:
@@ -220,7 +220,7 @@ def requests_per_second(plan: Any, *, sequences: int, input_tokens: int, output_
 
 def _all_reduce(plan: Any, gpu: Gpu, message_bytes: int, side: str) -> float:
     """Seconds of one ring all-reduce: 2 (t - 1) / t x message over the link, and a latency; 0 on one GPU."""
-    ways = plan.parallelism.tensor_parallel_size
+    ways: int = plan.parallelism.tensor_parallel_size
     if ways == 1:
         return 0.0
     link = link_of(gpu)
@@ -233,7 +233,7 @@ def _all_reduce(plan: Any, gpu: Gpu, message_bytes: int, side: str) -> float:
 
 
 def _card(plan: Any) -> Gpu:
-    gpu = plan.resolved.asked.gpu
+    gpu: Gpu | None = plan.deployment.gpu
     if gpu is None:
         raise UsageError("a speed needs a named card: pass --gpu NAME", field="gpu")
     return gpu
