@@ -2,8 +2,8 @@
 
     python benchmarks/same_figures.py BEFORE AFTER [--plans 5000] [--out docs/same_figures.md]
 
-BEFORE and AFTER are checkouts; each is planned with this interpreter and its own `planner` package. The questions are all
-bundled models by vLLM releases, cards and formats, all bundled starts, and fine-tunes of several methods.
+BEFORE and AFTER are checkouts; each is planned with this interpreter and its own `planner` package. The questions
+are all bundled models by vLLM releases, cards and formats, and fine-tunes of several methods.
 """
 
 from __future__ import annotations
@@ -27,18 +27,30 @@ def questions(models: list[str], count: int) -> list[dict[str, object]]:
     """So many serving questions, spread evenly over every axis, and a third as many fine-tunes."""
     found: list[dict[str, object]] = []
     for index in range(count):
-        found.append({
-            "kind": "serve", "model": models[index % len(models)], "version": _VERSIONS[index % len(_VERSIONS)],
-            "gpu": _CARDS[(index // 7) % len(_CARDS)], "quantization": _FORMATS[(index // 11) % len(_FORMATS)],
-            "tensor_parallel_size": (1, 2, 4)[(index // 3) % 3], "max_model_len": (None, 4096, 32768)[(index // 5) % 3],
-        })
+        found.append(
+            {
+                "kind": "serve",
+                "model": models[index % len(models)],
+                "version": _VERSIONS[index % len(_VERSIONS)],
+                "gpu": _CARDS[(index // 7) % len(_CARDS)],
+                "quantization": _FORMATS[(index // 11) % len(_FORMATS)],
+                "tensor_parallel_size": (1, 2, 4)[(index // 3) % 3],
+                "max_model_len": (None, 4096, 32768)[(index // 5) % 3],
+            }
+        )
         if index % 3 == 0:
-            found.append({"kind": "train", "model": models[(index * 5) % len(models)],
-                          "method": _METHODS[index % len(_METHODS)], "gpu": _CARDS[index % len(_CARDS)]})
+            found.append(
+                {
+                    "kind": "train",
+                    "model": models[(index * 5) % len(models)],
+                    "method": _METHODS[index % len(_METHODS)],
+                    "gpu": _CARDS[index % len(_CARDS)],
+                }
+            )
     return found
 
 
-_ASK = '''
+_ASK = """
 import json, sys
 from dataclasses import replace
 from planner import Deployment, Recipe, find_gpu, load_model, plan_serving, plan_training
@@ -69,14 +81,19 @@ for line in sys.stdin:
     except PlannerError as error:
         out = {"error": type(error).__name__}
     print(json.dumps(out))
-'''
+"""
 
 
 def answers(tree: Path, asked: list[dict[str, object]]) -> list[dict[str, object]]:
     """What the planner of a checkout says."""
     run = subprocess.run(
-        [sys.executable, "-c", _ASK], input="\n".join(map(json.dumps, asked)), capture_output=True, text=True,
-        cwd=tree, env={**os.environ, "PYTHONPATH": str(tree)}, check=True,
+        [sys.executable, "-c", _ASK],
+        input="\n".join(map(json.dumps, asked)),
+        capture_output=True,
+        text=True,
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": str(tree)},
+        check=True,
     )
     return [json.loads(line) for line in run.stdout.splitlines()]
 
@@ -113,7 +130,10 @@ def main() -> None:
     asks = questions([name.replace("--", "/", 1) for name in names if not name.startswith("_")], asked.plans)
     before, after = answers(asked.before, asks), answers(asked.after, asks)
     counts, different = compare(before, after)
-    lines = [f"{date.today()}: {len(asks):,} plans", *(f"- {name}: {count:,}" for name, count in sorted(counts.items()))]
+    lines = [
+        f"{date.today()}: {len(asks):,} plans",
+        *(f"- {name}: {count:,}" for name, count in sorted(counts.items())),
+    ]
     lines += [f"- {asks[index]}" for index in different[:10]]
     text = "\n".join(lines)
     print(text)

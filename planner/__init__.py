@@ -19,9 +19,9 @@ from planner.version import __version__
 
 if TYPE_CHECKING:
     from planner.contract.lengths import Lengths, parse_lengths
+    from planner.contract.plan import ServingPlan
     from planner.diagnosis import diagnose
     from planner.engines.vllm.deployment import Deployment
-    from planner.contract.plan import ServingPlan
     from planner.engines.vllm.instances import plan_serving
     from planner.errors import PlannerError
     from planner.hardware.gpus import Gpu, find_gpu

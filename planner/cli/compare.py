@@ -33,8 +33,13 @@ class Listing:
     fits_only: Annotated[bool, option("Leave out what does not fit.", panel=TABLE, ours=True, common=True)] = False
     sort: Annotated[
         str | None,
-        option("What the rows are sorted by.", panel=TABLE, ours=True, common=True,
-               choices=("weights", "kv-per-token", "free", "tokens", "concurrency", "context")),
+        option(
+            "What the rows are sorted by.",
+            panel=TABLE,
+            ours=True,
+            common=True,
+            choices=("weights", "kv-per-token", "free", "tokens", "concurrency", "context"),
+        ),
     ] = None
     limit: Annotated[int | None, Ge(1), option("At most this many rows.", panel=TABLE, ours=True, common=True)] = None
     format: Annotated[
@@ -53,7 +58,13 @@ def compare(words: Sequence[str]) -> int:
     Example: vram-planner compare Qwen/Qwen3-8B --gpu 4090 --gpu L40S -q none,fp8,awq --kv-cache-dtype auto,fp8
     """
     asked = questioned(
-        words, Workload, Listing, about=compare.__doc__ or "", name="compare", subject="MODEL...", lists=_LISTS,
+        words,
+        Workload,
+        Listing,
+        about=compare.__doc__ or "",
+        name="compare",
+        subject="MODEL...",
+        lists=_LISTS,
         most_positional=_MOST_MODELS,
     )
     if asked is None:
@@ -118,9 +129,7 @@ def _axes(engine: Any, parsed: Parsed, workload: Workload) -> Axes:
         cache_format(name, None)
     sizes = list(parsed.given.get("tensor_parallel_size", (1,)))
     if not all(1 <= size <= 1024 for size in sizes):
-        raise UsageError(
-            "--tensor-parallel-size: expected whole numbers from 1 to 1,024", field="tensor_parallel_size"
-        )
+        raise UsageError("--tensor-parallel-size: expected whole numbers from 1 to 1,024", field="tensor_parallel_size")
     lengths = list(parsed.given.get("max_model_len", ()))
     if any(length is None or length < 1 for length in lengths):
         raise UsageError("--max-model-len must be numbers of tokens such as 8192 or 32K", field="max_model_len")

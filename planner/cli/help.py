@@ -13,7 +13,12 @@ _INDENT = 30
 
 
 def print_help(
-    name: str, about: str, records: Sequence[type], *, engine: Engine | None = None, everything: bool = False,
+    name: str,
+    about: str,
+    records: Sequence[type],
+    *,
+    engine: Engine | None = None,
+    everything: bool = False,
     subject: str = "MODEL",
 ) -> None:
     """Print what a command takes."""

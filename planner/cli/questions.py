@@ -25,9 +25,7 @@ DEFAULT_ENGINE = "vllm"
 class Asking:
     """What is asked of whom."""
 
-    engine: Annotated[
-        str, option("Serving engine.", panel="Engine", ours=True, common=True)
-    ] = DEFAULT_ENGINE
+    engine: Annotated[str, option("Serving engine.", panel="Engine", ours=True, common=True)] = DEFAULT_ENGINE
     config: Annotated[
         str | None,
         option("YAML file of options, as the engine reads it; the command line beats it.", panel="Engine", ours=True),
@@ -106,7 +104,11 @@ def read(engine: Engine, kinds: Sequence[type], words: Sequence[str], **settings
 
     def reading(some: Sequence[str]) -> Parsed:
         return parse(
-            kinds, some, other=engine.takes, environment=os.environ, hint=lambda name: _hint(name, kinds, engine),
+            kinds,
+            some,
+            other=engine.takes,
+            environment=os.environ,
+            hint=lambda name: _hint(name, kinds, engine),
             **settings,
         )
 
@@ -116,8 +118,11 @@ def read(engine: Engine, kinds: Sequence[type], words: Sequence[str], **settings
         return parsed
     below = reading(words_of_file(path))
     return Parsed(
-        positional=parsed.positional or below.positional, given={**below.given, **parsed.given},
-        typed={**below.typed, **parsed.typed}, passed=(*below.passed, *parsed.passed), environment=parsed.environment,
+        positional=parsed.positional or below.positional,
+        given={**below.given, **parsed.given},
+        typed={**below.typed, **parsed.typed},
+        passed=(*below.passed, *parsed.passed),
+        environment=parsed.environment,
     )
 
 
@@ -142,7 +147,9 @@ def _hint(name: str, kinds: Sequence[type], engine: Engine) -> str:
 
     for other in engine_names():
         found = find_engine(other)
-        if other != engine.name and any(dashed(name) in map(dashed, one.spellings) for one in inputs_of(found.Deployment)):
+        if other != engine.name and any(
+            dashed(name) in map(dashed, one.spellings) for one in inputs_of(found.Deployment)
+        ):
             return f"; it is an option of --engine {other}"
     own = {dashed(text).lstrip("-"): text for kind in kinds for one in inputs_of(kind) for text in one.spellings}
     own |= {text.lstrip("-"): text for text in engine.options()}

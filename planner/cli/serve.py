@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 from planner.cli.questions import Question, ask
-from planner.contract.engine import Engine
 from planner.contract.inputs import option
 from planner.contract.workload import Workload
 from planner.report.serving import render_plan
@@ -36,9 +35,7 @@ class Answer:
         str | None,
         option("Solve for one: 'largest context at 16 users', 'largest batch', card, gpus.", panel=ANSWER, ours=True),
     ] = None
-    format: Annotated[
-        str, option("How to print.", panel=ANSWER, choices=FORMATS, ours=True, common=True)
-    ] = "table"
+    format: Annotated[str, option("How to print.", panel=ANSWER, choices=FORMATS, ours=True, common=True)] = "table"
     explain: Annotated[bool, option("Show the arithmetic.", panel=ANSWER, ours=True)] = False
 
 
@@ -61,9 +58,7 @@ def serve(words: Sequence[str], *, explain: bool = False) -> int:
     if wanted or (plan.verdict != "fits" and answer.format != "csv"):
         advice = _advice(asked, plan, answer)
     colour = answer.format == "table" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    print(
-        render_plan(plan, format=answer.format, advice=advice, colour=colour, explain=answer.explain or explain)
-    )
+    print(render_plan(plan, format=answer.format, advice=advice, colour=colour, explain=answer.explain or explain))
     return exit_status(plan.verdict, accepted=plan.accepted)
 
 

@@ -21,6 +21,9 @@ from planner.serving.redundancy import Redundancy, parse_redundancy
 
 # assumed where the user names no card: what clouds rent most
 _USUAL_CARDS: Final = ("l4", "l40s", "a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm", "b200")
+# assumed where no lengths are given
+_USUAL_INPUT: Final = Lengths((("all", 1024),))
+_USUAL_OUTPUT: Final = Lengths((("all", 256),))
 _LISTS: Final = frozenset({"gpu", "tensor_parallel_size"})
 LOAD: Final = "Load"
 FLEET: Final = "Fleet"
@@ -44,19 +47,24 @@ class Load:
 
     users: Annotated[int, Ge(0), option("Users at the peak.", panel=LOAD, ours=True, common=True)] = 0
     requests_per_second: Annotated[
-        float, Ge(0),
+        float,
+        Ge(0),
         option("Load, instead.", "--requests-per-second", "--rps", panel=LOAD, ours=True, common=True),
     ] = 0.0
     input_len: Annotated[
-        Lengths, option("600, or p50=600,p95=4000.", panel=LOAD, ours=True, common=True, read=parse_lengths,
-                        write=write_lengths),
-    ] = Lengths((("all", 1024),))
+        Lengths,
+        option(
+            "600, or p50=600,p95=4000.", panel=LOAD, ours=True, common=True, read=parse_lengths, write=write_lengths
+        ),
+    ] = _USUAL_INPUT
     output_len: Annotated[
-        Lengths, option("As --input-len.", panel=LOAD, ours=True, common=True, read=parse_lengths,
-                        write=write_lengths),
-    ] = Lengths((("all", 256),))
+        Lengths,
+        option("As --input-len.", panel=LOAD, ours=True, common=True, read=parse_lengths, write=write_lengths),
+    ] = _USUAL_OUTPUT
     duty_cycle: Annotated[
-        float, Gt(0), Le(1),
+        float,
+        Gt(0),
+        Le(1),
         option("Share of the time that a user has a request running.", panel=LOAD, ours=True, common=True),
     ] = 1.0
     tokens_per_second: Annotated[
@@ -65,9 +73,7 @@ class Load:
     time_to_first_token: Annotated[
         float | None, Gt(0), option("Seconds to the first token at most.", panel=LOAD, ours=True, common=True)
     ] = None
-    redundancy: Annotated[
-        str, option("0, N+1, N+2, 20% or zones=3.", panel=FLEET, ours=True, common=True)
-    ] = "0"
+    redundancy: Annotated[str, option("0, N+1, N+2, 20% or zones=3.", panel=FLEET, ours=True, common=True)] = "0"
     growth: Annotated[
         float, Ge(0), option("How much the load may grow: 30%.", panel=FLEET, ours=True, common=True, read=_share)
     ] = 0.0
@@ -76,13 +82,24 @@ class Load:
     ] = 8
     price: Annotated[
         tuple[str, ...],
-        option("Per GPU hour: 2.5, or h100=2.5; may be given again.", panel=FLEET, ours=True, common=True,
-               several=True, read=lambda text, _: tuple(text.split(","))),
+        option(
+            "Per GPU hour: 2.5, or h100=2.5; may be given again.",
+            panel=FLEET,
+            ours=True,
+            common=True,
+            several=True,
+            read=lambda text, _: tuple(text.split(",")),
+        ),
     ] = ()
     curve: Annotated[
         str | None,
-        option("context: requests at once by context; gpus: users by GPUs.", panel=FLEET, ours=True, common=True,
-               choices=("context", "gpus")),
+        option(
+            "context: requests at once by context; gpus: users by GPUs.",
+            panel=FLEET,
+            ours=True,
+            common=True,
+            choices=("context", "gpus"),
+        ),
     ] = None
     format: Annotated[
         str,
@@ -116,8 +133,12 @@ def size(words: Sequence[str]) -> int:
         raise UsageError("--max-model-len must be a number of tokens here", field="max_model_len")
     prices = _prices(load.price)
     candidates, rejected = size_fleet(
-        engine, load_model(parsed.positional[0], assume_family=parsed.record(Asking).assume_family), base,
-        _demand(load, redundancy), cards=cards, gpus_per_node=load.gpus_per_node,
+        engine,
+        load_model(parsed.positional[0], assume_family=parsed.record(Asking).assume_family),
+        base,
+        _demand(load, redundancy),
+        cards=cards,
+        gpus_per_node=load.gpus_per_node,
         sizes=parsed.given.get("tensor_parallel_size", ()),
     )
     if load.curve is not None and load.format == "csv":
@@ -126,15 +147,21 @@ def size(words: Sequence[str]) -> int:
         print(curve_csv(points, at=names[0], value=names[1]))
     else:
         query: dict[str, object] = {
-            "model": parsed.positional[0], "users": load.users or None,
+            "model": parsed.positional[0],
+            "users": load.users or None,
             "requests_per_second": load.requests_per_second or None,
-            "input_len": write_lengths(load.input_len), "output_len": write_lengths(load.output_len),
-            "duty_cycle": load.duty_cycle, "tokens_per_second": load.tokens_per_second,
-            "time_to_first_token": load.time_to_first_token, "redundancy": load.redundancy,
-            "growth": f"{load.growth:.0%}", "gpus": [card.name for card in cards],
+            "input_len": write_lengths(load.input_len),
+            "output_len": write_lengths(load.output_len),
+            "duty_cycle": load.duty_cycle,
+            "tokens_per_second": load.tokens_per_second,
+            "time_to_first_token": load.time_to_first_token,
+            "redundancy": load.redundancy,
+            "growth": f"{load.growth:.0%}",
+            "gpus": [card.name for card in cards],
             "gpus_per_node": load.gpus_per_node,
             "prices": {name or "every card": value for name, value in prices.items()},
-            "engine": engine.name, "engine_version": base.engine_version,
+            "engine": engine.name,
+            "engine_version": base.engine_version,
         }
         charts = [_chart(candidate, load.curve) for candidate in candidates] if load.curve else []
         print(render_fleet(candidates, rejected, charts, prices=prices, query=query, format=load.format))
@@ -143,9 +170,15 @@ def size(words: Sequence[str]) -> int:
 
 def _demand(load: Load, redundancy: Redundancy) -> Demand:
     return Demand(
-        users=load.users, requests_per_second=load.requests_per_second, input_lengths=load.input_len,
-        output_lengths=load.output_len, duty_cycle=load.duty_cycle, tokens_per_second=load.tokens_per_second,
-        time_to_first_token=load.time_to_first_token, redundancy=redundancy, growth=load.growth,
+        users=load.users,
+        requests_per_second=load.requests_per_second,
+        input_lengths=load.input_len,
+        output_lengths=load.output_len,
+        duty_cycle=load.duty_cycle,
+        tokens_per_second=load.tokens_per_second,
+        time_to_first_token=load.time_to_first_token,
+        redundancy=redundancy,
+        growth=load.growth,
     )
 
 

@@ -147,7 +147,9 @@ def workload_of(
         from planner.levers.question import ServingQuestion
 
         deployment = Deployment(gpu=card, gpu_memory_bytes=total, **_deployed(given))
-        workload = ServingWorkload(question=ServingQuestion(engine=find_engine("vllm"), model=loaded, deployment=deployment))
+        workload = ServingWorkload(
+            question=ServingQuestion(engine=find_engine("vllm"), model=loaded, deployment=deployment)
+        )
     return on_card_of(workload, printed) if printed else workload
 
 

@@ -28,22 +28,35 @@ class Card:
 
     gpu: Annotated[
         Gpu | None,
-        option("Card: 4090, 'a100 80gb', H100, ...", "--gpu", panel=CARD, read=lambda text, _: text, ours=True,
-               common=True),
+        option(
+            "Card: 4090, 'a100 80gb', H100, ...", "--gpu", panel=CARD, read=lambda text, _: text, ours=True, common=True
+        ),
     ] = None
     gpu_memory_bytes: Annotated[
         int | None,
         Ge(1),
         Le(_MOST_BYTES),
-        option("What the driver reports (79.19GiB); overrides the table.", "--gpu-memory", panel=CARD, unit="bytes",
-               read=read_memory, ours=True),
+        option(
+            "What the driver reports (79.19GiB); overrides the table.",
+            "--gpu-memory",
+            panel=CARD,
+            unit="bytes",
+            read=read_memory,
+            ours=True,
+        ),
     ] = None
     already_used_bytes: Annotated[
         int,
         Ge(0),
         Le(_MOST_BYTES),
-        option("Memory that other processes hold on each card.", "--already-used", panel=CARD, unit="bytes",
-               read=read_memory, ours=True),
+        option(
+            "Memory that other processes hold on each card.",
+            "--already-used",
+            panel=CARD,
+            unit="bytes",
+            read=read_memory,
+            ours=True,
+        ),
     ] = 0
 
     @property

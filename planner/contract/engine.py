@@ -13,7 +13,7 @@ from planner.contract.lever import Changes, Lever
 from planner.contract.parser import Parsed, Takes
 from planner.contract.plan import ServingPlan
 from planner.contract.section import Section
-from planner.contract.workload import Workload
+from planner.contract.workload import ONE_REQUEST, Workload
 from planner.errors import UsageError
 
 if TYPE_CHECKING:
@@ -89,12 +89,12 @@ class Engine(Protocol):
         ...
 
     def plan(
-        self, model: Model, deployment: Any, workload: Workload = Workload(), *, notes: tuple[str, ...] = ()
+        self, model: Model, deployment: Any, workload: Workload = ONE_REQUEST, *, notes: tuple[str, ...] = ()
     ) -> ServingPlan:
         """The plan of one deployment; `notes` are what the caller wants said with it."""
         ...
 
-    def prepare(self, model: Model, deployment: Any, workload: Workload = Workload()) -> Prepared:
+    def prepare(self, model: Model, deployment: Any, workload: Workload = ONE_REQUEST) -> Prepared:
         """What many lengths share."""
         ...
 

@@ -150,7 +150,13 @@ def _input(field: dataclasses.Field[Any], annotation: object, metadata: Sequence
         if getattr(rule, "gt", None) is not None:
             low, above = rule.gt, True  # type: ignore[attr-defined]
     return Input(
-        name=field.name, kinds=tuple(kinds), items=items, default=field.default, low=low, high=high, above=above,
+        name=field.name,
+        kinds=tuple(kinds),
+        items=items,
+        default=field.default,
+        low=low,
+        high=high,
+        above=above,
         option=dataclasses.replace(said, choices=tuple(choices)),
     )
 

@@ -83,7 +83,10 @@ def parse(
     given, typed = _values(matched, lists)
     unread = _from_environment(given, records, {**(environment or {}), **assigned})
     return Parsed(
-        positional=tuple(positional), given=given, typed=typed, passed=tuple(passed),
+        positional=tuple(positional),
+        given=given,
+        typed=typed,
+        passed=tuple(passed),
         environment={name: value for name, value in assigned.items() if name in unread},
     )
 
@@ -247,7 +250,9 @@ def _match(
     return matched, [*space.positional, *rest]
 
 
-def _values(matched: Iterable[tuple[_Named, str, str]], lists: Collection[str]) -> tuple[dict[str, Any], dict[str, str]]:
+def _values(
+    matched: Iterable[tuple[_Named, str, str]], lists: Collection[str]
+) -> tuple[dict[str, Any], dict[str, str]]:
     given: dict[str, Any] = {}
     typed: dict[str, str] = {}
     for known, spelled, text in matched:

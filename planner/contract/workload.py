@@ -45,7 +45,12 @@ class Workload:
     output_len: Annotated[
         Lengths | None,
         option(
-            "As --input-len.", panel=WORKLOAD, unit="tokens", read=parse_lengths, write=write_lengths, ours=True,
+            "As --input-len.",
+            panel=WORKLOAD,
+            unit="tokens",
+            read=parse_lengths,
+            write=write_lengths,
+            ours=True,
             common=True,
         ),
     ] = None
@@ -67,3 +72,7 @@ class Workload:
     def accepts(self, verdict: str) -> bool:
         """Whether a plan with this verdict counts as fitting."""
         return verdict == "fits" or (self.accept == "tight" and verdict == "tight")
+
+
+ONE_REQUEST = Workload()
+"""A request of max_model_len: the workload of a question that states none."""

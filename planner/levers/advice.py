@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from planner.contract.lever import Effect, LeverSet, kept_in
 from planner.contract.plan import ServingPlan
 from planner.levers.effect import effects
 from planner.levers.goal import Goal, Solved, solve
-from planner.contract.lever import Effect, LeverSet, kept_in
 from planner.levers.question import ServingQuestion
 from planner.levers.relief import Relief, relief
 from planner.levers.search import fitting_sets

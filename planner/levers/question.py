@@ -11,7 +11,7 @@ from planner.contract.component import Side, total
 from planner.contract.engine import Engine
 from planner.contract.lever import Changes
 from planner.contract.plan import ServingPlan
-from planner.contract.workload import Workload
+from planner.contract.workload import ONE_REQUEST, Workload
 from planner.errors import PlannerError
 from planner.model.model import Model
 
@@ -23,7 +23,7 @@ class ServingQuestion:
     engine: Engine
     model: Model
     deployment: Any
-    workload: Workload = Workload()
+    workload: Workload = ONE_REQUEST
 
     def changed(self, changes: Changes) -> ServingQuestion:
         """The question with some inputs of the deployment or the workload changed."""

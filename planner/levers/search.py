@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final, Generic
 
-from planner.levers.effect import first_fitting
 from planner.contract.lever import COSTS, Changes, Lever, LeverSet, Plan, Question, Setting
+from planner.levers.effect import first_fitting
 
 MOST_PLANS: Final = 5
 # singles, pairs and triples always; four while there are fewer sets than can be shown; five only when nothing fits

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
+from planner.contract.lever import Changes, Kind, Lever, Value, kept_in, kinds
+from planner.contract.workload import Accept
 from planner.errors import PlannerError
 from planner.hardware.gpus import Gpu
 from planner.levers.advice import EXPANDABLE, Advice
-from planner.contract.workload import Accept
 from planner.levers.effect import effects
 from planner.levers.goal import Solved
-from planner.contract.lever import Changes, Kind, Lever, Value, kept_in, kinds
 from planner.levers.relief import Relief, excesses, server_cards
 from planner.levers.search import fitting_sets
 from planner.model.model import Model

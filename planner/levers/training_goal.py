@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from planner.contract.lever import Changes
 from planner.errors import UsageError
 from planner.levers.goal import Goal, Solved, largest
-from planner.contract.lever import Changes
 from planner.levers.relief import server_cards
 from planner.levers.training import TrainingQuestion, spreads
 from planner.training.recipe import resolve

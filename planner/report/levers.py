@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from planner.contract.engine import command_line
+from planner.contract.lever import Changes, Effect, LeverSet, Setting
 from planner.contract.plan import VERDICTS, ServingPlan
 from planner.levers.advice import Advice
 from planner.levers.goal import Solved
-from planner.contract.lever import Changes, Effect, LeverSet, Setting
 from planner.levers.relief import Relief
 from planner.units import format_size, gib
 
@@ -35,8 +35,11 @@ def _setting_json(setting: Setting) -> dict[str, object]:
 
 def _effect_json(effect: Effect) -> dict[str, object]:
     return _setting_json(effect.setting) | {
-        "saves_bytes": effect.saves_bytes, "verdict": effect.verdict, "fits_alone": effect.fits_alone, "cost": effect.setting.kind.cost,
-    }  # fmt: skip
+        "saves_bytes": effect.saves_bytes,
+        "verdict": effect.verdict,
+        "fits_alone": effect.fits_alone,
+        "cost": effect.setting.kind.cost,
+    }
 
 
 def _set_json(one: LeverSet) -> dict[str, object]:
@@ -84,7 +87,8 @@ def levers_table(advice: Advice, *, markdown: bool = False) -> str:
         lines = ["what fits, cheapest first (each change is needed):"]
         for number, one in enumerate(advice.plans, start=1):
             flags = " ".join(setting.flag for setting in one.settings)
-            lines.append(f"  {number}. {flags}   [{VERDICTS[one.verdict]}; costs {one.cost}; saves {gib(one.saves_bytes)} GiB per GPU]")
+            saves = f"saves {gib(one.saves_bytes)} GiB per GPU"
+            lines.append(f"  {number}. {flags}   [{VERDICTS[one.verdict]}; costs {one.cost}; {saves}]")
         parts.append("\n".join(lines))
     elif advice.relief is not None:
         parts.append("no set of these changes fits")

@@ -215,8 +215,9 @@ def plan_csv(plan: ServingPlan) -> str:
         for part in device.components:
             writer.writerow((index, device.kind, part.name, part.low, part.best, part.high, part.evidence))
         if device.kind == "gpu" and not any(part.name == "kv_cache" for part in device.components):
-            writer.writerow((index, device.kind, "kv_cache", device.cache_bytes, device.cache_bytes,
-                             device.cache_bytes, "derived"))
+            writer.writerow(
+                (index, device.kind, "kv_cache", device.cache_bytes, device.cache_bytes, device.cache_bytes, "derived")
+            )
     return buffer.getvalue().rstrip("\n")
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from planner.contract.lengths import Lengths, admission_point, request_lengths
 from planner.contract.engine import Engine, Layout
+from planner.contract.lengths import Lengths, admission_point, request_lengths
 from planner.contract.plan import ServingPlan
 from planner.contract.workload import Workload
 from planner.errors import PlannerError, UsageError
@@ -173,7 +173,8 @@ def _layouts(engine: Engine, model: Model, base: Any, gpus_per_node: int, sizes:
     """One stage in a node, each size; then stages over several nodes, for what one node cannot hold."""
     every = list(engine.layouts(model, base))
     single = [
-        layout for layout in every
+        layout
+        for layout in every
         if layout.stages == 1 and layout.cards <= gpus_per_node and (not sizes or layout.cards in sizes)
     ]
     if not single:

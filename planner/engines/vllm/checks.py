@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.engines.vllm.tables.profile import parse_version
 from planner.contract.inputs import input_named
+from planner.engines.vllm.tables.profile import parse_version
 from planner.errors import UsageError
 from planner.model.caches import CrossCache, KeyValueCache
 from planner.model.kinds.attention import Attention

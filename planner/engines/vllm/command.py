@@ -27,9 +27,7 @@ def command_words(plan: VllmPlan) -> list[str]:
     online = export is None or (export in _QUANTISED_WHILE_LOADING and not described)
     model = plan.model.id
     if export is not None and not online:
-        model = write_export(
-            model, export, group_size=asked.group_size, quantize_lm_head=asked.quantize_lm_head
-        )
+        model = write_export(model, export, group_size=asked.group_size, quantize_lm_head=asked.quantize_lm_head)
     always: dict[str, object] = {
         "dtype": resolved.dtype,
         "quantization": export if online else None,
@@ -55,7 +53,8 @@ def _drafts(plan: VllmPlan) -> Iterator[str]:
         return
     if version_has("--speculative-config", plan.engine_version):
         yield from (
-            "--speculative-config", f'{{"method": "mtp", "num_speculative_tokens": {asked.num_speculative_tokens}}}'
+            "--speculative-config",
+            f'{{"method": "mtp", "num_speculative_tokens": {asked.num_speculative_tokens}}}',
         )
     else:
         yield from ("--num-speculative-tokens", str(asked.num_speculative_tokens))

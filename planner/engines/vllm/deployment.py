@@ -72,20 +72,30 @@ class Deployment(Card):
     ] = DEFAULT_VERSION
     usage_context: Annotated[
         str,
-        option("api-server (vllm serve) or llm-class (LLM(...)).", panel=ENGINE, ours=True,
-               choices=("api-server", "llm-class")),
+        option(
+            "api-server (vllm serve) or llm-class (LLM(...)).",
+            panel=ENGINE,
+            ours=True,
+            choices=("api-server", "llm-class"),
+        ),
     ] = "api-server"
     model_runner: Annotated[
         str,
-        option("What VLLM_USE_V1 and VLLM_USE_V2_MODEL_RUNNER force.", panel=ENGINE, ours=True,
-               choices=("auto", "v0", "v1", "v2"),
-               environment={"VLLM_USE_V1": _v1, "VLLM_USE_V2_MODEL_RUNNER": _v2}),
+        option(
+            "What VLLM_USE_V1 and VLLM_USE_V2_MODEL_RUNNER force.",
+            panel=ENGINE,
+            ours=True,
+            choices=("auto", "v0", "v1", "v2"),
+            environment={"VLLM_USE_V1": _v1, "VLLM_USE_V2_MODEL_RUNNER": _v2},
+        ),
     ] = "auto"
     instances: Annotated[
         int, Ge(1), Le(64), option("Equal instances that share each card.", panel=ENGINE, ours=True)
     ] = 1
     tensor_parallel_size: Annotated[
-        int, Ge(1), Le(_COUNT),
+        int,
+        Ge(1),
+        Le(_COUNT),
         option("GPUs that cut every matrix.", "--tensor-parallel-size", "-tp", panel=PARALLEL, common=True),
     ] = 1
     pipeline_parallel_size: Annotated[
@@ -98,7 +108,9 @@ class Deployment(Card):
         bool, option("Deal experts out whole.", "--enable-expert-parallel", "-ep", panel=PARALLEL)
     ] = False
     decode_context_parallel_size: Annotated[
-        int, Ge(1), Le(_COUNT),
+        int,
+        Ge(1),
+        Le(_COUNT),
         option("GPUs that share a sequence's cache.", "--decode-context-parallel-size", "-dcp", panel=PARALLEL),
     ] = 1
     dtype: Annotated[str, option("auto, bfloat16, float16 or float32.", panel=MODEL)] = "auto"
@@ -111,14 +123,25 @@ class Deployment(Card):
     kv_cache_dtype: Annotated[str, option("auto, bfloat16, fp8, ...", panel=MODEL, common=True)] = "auto"
     block_size: Annotated[int | None, Ge(1), Le(_COUNT), option("Tokens of a block.", panel=MODEL)] = None
     max_model_len: Annotated[
-        int | None, Ge(-1), Le(_TOKENS),
-        option("Longest request in tokens; 32K is 32768 and 32k 32000, as in vLLM; -1 fits.", panel=MODEL,
-               unit="tokens", read=read_tokens, common=True),
+        int | None,
+        Ge(-1),
+        Le(_TOKENS),
+        option(
+            "Longest request in tokens; 32K is 32768 and 32k 32000, as in vLLM; -1 fits.",
+            panel=MODEL,
+            unit="tokens",
+            read=read_tokens,
+            common=True,
+        ),
     ] = None
     allow_long_max_model_len: Annotated[
         bool,
-        option("As VLLM_ALLOW_LONG_MAX_MODEL_LEN=1, which is read too.", panel=MODEL, ours=True,
-               environment={"VLLM_ALLOW_LONG_MAX_MODEL_LEN": _allowed}),
+        option(
+            "As VLLM_ALLOW_LONG_MAX_MODEL_LEN=1, which is read too.",
+            panel=MODEL,
+            ours=True,
+            environment={"VLLM_ALLOW_LONG_MAX_MODEL_LEN": _allowed},
+        ),
     ] = False
     hf_overrides: Annotated[
         str | None, option("JSON laid over config.json.", panel=MODEL, unit="JSON", read=read_overrides)
@@ -140,7 +163,9 @@ class Deployment(Card):
         int | None, Ge(1), Le(_TOKENS), option("Requests in a batch.", panel=BATCH, common=True)
     ] = None
     max_num_batched_tokens: Annotated[
-        int | None, Ge(1), Le(_TOKENS),
+        int | None,
+        Ge(1),
+        Le(_TOKENS),
         option("Tokens in a batch.", panel=BATCH, unit="tokens", read=read_tokens, common=True),
     ] = None
     enable_chunked_prefill: Annotated[bool | None, option("Cut long prompts.", panel=BATCH)] = None
@@ -148,28 +173,46 @@ class Deployment(Card):
         float | None, Gt(0), Le(1), option("Fraction of the card the engine takes.", panel=MEMORY, common=True)
     ] = None
     kv_cache_memory_bytes: Annotated[
-        int | None, Ge(0), Le(_BYTES),
-        option("KV cache size, instead of the fraction.", "--kv-cache-memory-bytes", panel=MEMORY, unit="bytes",
-               read=read_bytes),
+        int | None,
+        Ge(0),
+        Le(_BYTES),
+        option(
+            "KV cache size, instead of the fraction.",
+            "--kv-cache-memory-bytes",
+            panel=MEMORY,
+            unit="bytes",
+            read=read_bytes,
+        ),
     ] = None
     num_gpu_blocks_override: Annotated[
         int | None, Ge(1), Le(_TOKENS), option("Blocks, instead of what fits.", panel=MEMORY)
     ] = None
     swap_space_bytes: Annotated[
-        int | None, Ge(0), Le(_BYTES),
-        option("Host memory per GPU in GiB (V0).", panel=MEMORY, unit="GiB", read=read_gib, write=write_gib,
-               memory="host"),
+        int | None,
+        Ge(0),
+        Le(_BYTES),
+        option(
+            "Host memory per GPU in GiB (V0).", panel=MEMORY, unit="GiB", read=read_gib, write=write_gib, memory="host"
+        ),
     ] = None
     cpu_offload_bytes: Annotated[
-        int, Ge(0), Le(_BYTES),
-        option("Weights kept in host memory, GiB per GPU.", "--cpu-offload-gb", panel=MEMORY, unit="GiB",
-               read=read_gib, write=write_gib),
+        int,
+        Ge(0),
+        Le(_BYTES),
+        option(
+            "Weights kept in host memory, GiB per GPU.",
+            "--cpu-offload-gb",
+            panel=MEMORY,
+            unit="GiB",
+            read=read_gib,
+            write=write_gib,
+        ),
     ] = 0
-    enable_sleep_mode: Annotated[
-        bool, option("Back weights up in host memory.", panel=MEMORY, memory="host")
-    ] = False
+    enable_sleep_mode: Annotated[bool, option("Back weights up in host memory.", panel=MEMORY, memory="host")] = False
     safety_margin_bytes: Annotated[
-        int, Ge(0), Le(_BYTES),
+        int,
+        Ge(0),
+        Le(_BYTES),
         option("Kept free by lowering the fraction (2GiB).", panel=MEMORY, unit="bytes", read=read_memory, ours=True),
     ] = 0
     enforce_eager: Annotated[bool, option("No CUDA graphs.", panel=GRAPHS)] = False
@@ -181,21 +224,33 @@ class Deployment(Card):
     ] = None
     sampler: Annotated[
         str,
-        option("What VLLM_USE_FLASHINFER_SAMPLER forces.", panel=GRAPHS, ours=True,
-               choices=("auto", "pytorch", "flashinfer", "triton"),
-               environment={"VLLM_USE_FLASHINFER_SAMPLER": _flashinfer}),
+        option(
+            "What VLLM_USE_FLASHINFER_SAMPLER forces.",
+            panel=GRAPHS,
+            ours=True,
+            choices=("auto", "pytorch", "flashinfer", "triton"),
+            environment={"VLLM_USE_FLASHINFER_SAMPLER": _flashinfer},
+        ),
     ] = "auto"
     enable_lora: Annotated[bool, option("Reserve adapter slots.", panel=ADAPTERS)] = False
     max_loras: Annotated[int, Ge(1), Le(1 << 16), option("Adapter slots.", panel=ADAPTERS)] = 1
     max_lora_rank: Annotated[int, Ge(1), option("Rank of a slot.", panel=ADAPTERS)] = 16
     num_speculative_tokens: Annotated[
-        int, Ge(0), Le(1 << 10),
+        int,
+        Ge(0),
+        Le(1 << 10),
         option("Tokens the model's own draft layers propose.", panel=ADAPTERS, ours=True),
     ] = 0
     speculative_config: Annotated[
         str | None,
-        option("JSON with method and num_speculative_tokens.", "--speculative-config", "-sc", panel=ADAPTERS,
-               unit="JSON", read=read_speculation),
+        option(
+            "JSON with method and num_speculative_tokens.",
+            "--speculative-config",
+            "-sc",
+            panel=ADAPTERS,
+            unit="JSON",
+            read=read_speculation,
+        ),
     ] = None
     limit_mm_per_prompt: Annotated[
         str | None, option("Items of a prompt: image=1 or JSON.", panel=MEDIA, unit="JSON", read=read_limits)

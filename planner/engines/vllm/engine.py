@@ -8,9 +8,9 @@ from typing import Final
 
 from planner.contract.engine import Layout, Prepared
 from planner.contract.lever import Lever
-from planner.contract.section import Section
 from planner.contract.parser import Parsed, Takes
-from planner.contract.workload import Workload
+from planner.contract.section import Section
+from planner.contract.workload import ONE_REQUEST, Workload
 from planner.engines.vllm.command import command_words
 from planner.engines.vllm.deployment import Deployment as VllmDeployment
 from planner.engines.vllm.instances import plan_serving
@@ -65,12 +65,12 @@ class Vllm:
         return deployment
 
     def plan(
-        self, model: Model, deployment: VllmDeployment, workload: Workload = Workload(), *, notes: tuple[str, ...] = ()
+        self, model: Model, deployment: VllmDeployment, workload: Workload = ONE_REQUEST, *, notes: tuple[str, ...] = ()
     ) -> VllmPlan:
         """The plan of one deployment."""
         return plan_serving(model, deployment, workload, notes=notes)
 
-    def prepare(self, model: Model, deployment: VllmDeployment, workload: Workload = Workload()) -> Prepared:
+    def prepare(self, model: Model, deployment: VllmDeployment, workload: Workload = ONE_REQUEST) -> Prepared:
         """What many lengths share."""
         return _Prepared(model, deployment, workload)
 

@@ -11,14 +11,15 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from planner.contract.workload import Workload
+from planner.contract.workload import ONE_REQUEST, Workload
 from planner.engines.vllm.deployment import Deployment
 from planner.engines.vllm.plan import VllmPlan, plan_one
 from planner.model.model import Model
 from planner.units import format_size
 
+
 def plan_serving(
-    model: Model, deployment: Deployment, workload: Workload = Workload(), *, notes: tuple[str, ...] = ()
+    model: Model, deployment: Deployment, workload: Workload = ONE_REQUEST, *, notes: tuple[str, ...] = ()
 ) -> VllmPlan:
     """The plan of a deployment; of several equal instances on each card, that of the one that finds least.
 

@@ -9,15 +9,15 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
+from planner.contract.component import total
+from planner.contract.engine import Layout
+from planner.contract.lever import Kind, Lever, Value, kinds
 from planner.engines.vllm.budget.graphs import capture_sizes
 from planner.engines.vllm.deployment import Deployment
 from planner.engines.vllm.plan import VllmPlan
 from planner.engines.vllm.stages import tensor_parallel_sizes
 from planner.engines.vllm.tables.flags import version_has
 from planner.hardware.gpus import Gpu
-from planner.contract.component import total
-from planner.contract.engine import Layout
-from planner.contract.lever import Kind, Lever, Value, kinds
 from planner.model.kinds.feed_forward import Moe
 from planner.model.model import Model
 from planner.units import GIB
@@ -307,7 +307,8 @@ def layouts(model: Model, deployment: Deployment) -> Iterator[Layout]:
     found = [(ways, stages) for ways in sizes for stages in range(1, deepest + 1)]
     for ways, stages in sorted(found, key=lambda layout: (layout[0] * layout[1], layout[1])):
         yield Layout(
-            cards=ways * stages * deployment.data_parallel_size, stages=stages,
+            cards=ways * stages * deployment.data_parallel_size,
+            stages=stages,
             changes={"tensor_parallel_size": ways, "pipeline_parallel_size": stages},
         )
 

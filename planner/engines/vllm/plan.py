@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from planner.contract.component import SIDES, Side
 from planner.contract.lengths import refused_note
 from planner.contract.plan import Cache, Device, ServingPlan, WorkloadPoint
-from planner.contract.workload import Workload
+from planner.contract.workload import ONE_REQUEST, Workload
 from planner.engines.vllm.budget.budget import StageBudget
 from planner.engines.vllm.budget.loading import load_notes, load_of
 from planner.engines.vllm.deployment import Deployment
@@ -23,7 +23,7 @@ from planner.engines.vllm.stages import (
     utilization_of,
 )
 from planner.engines.vllm.storage import scheme_for
-from planner.engines.vllm.verdict import Judged, judge
+from planner.engines.vllm.verdict import judge
 from planner.memory.cache_formats import CacheFormat
 from planner.memory.kv_cache import LayerCache, SequenceCost, sequence_cost
 from planner.memory.quantisation import WeightScheme
@@ -108,7 +108,7 @@ class _Stages:
 
 
 def plan_one(
-    model: Model, deployment: Deployment, workload: Workload = Workload(), *, notes: tuple[str, ...] = ()
+    model: Model, deployment: Deployment, workload: Workload = ONE_REQUEST, *, notes: tuple[str, ...] = ()
 ) -> VllmPlan:
     """Plan one deployment of one instance.
 
@@ -128,8 +128,16 @@ def plan_one(
     form = cache_format_of(model, deployment.kv_cache_dtype, resolved.dtype, version=resolved.profile.version)
     staged = _staged(model, resolved, scheme, parallelism, form)
     judged = judge(
-        model, resolved, workload, parallelism, staged.budgets, [pool for pool, _ in staged.pools],
-        check_pool=staged.check_pool, available=staged.available, blocks=staged.blocks, fullest=staged.fullest,
+        model,
+        resolved,
+        workload,
+        parallelism,
+        staged.budgets,
+        [pool for pool, _ in staged.pools],
+        check_pool=staged.check_pool,
+        available=staged.available,
+        blocks=staged.blocks,
+        fullest=staged.fullest,
     )
     pool, caches = staged.pools[staged.fullest]
     load = load_of(model, resolved, parallelism, staged.budgets[staged.fullest], stages=len(staged.budgets))
@@ -137,24 +145,49 @@ def plan_one(
     best = staged.available["best"][staged.fullest]
     blocks, sequence = staged.blocks["best"], sequence_cost(caches, resolved.max_model_len)
     return VllmPlan(
-        model=model, deployment=deployment, workload=workload, engine=ENGINE, engine_version=resolved.profile.version,
-        resolved=resolved, scheme=scheme, parallelism=parallelism, cache_format=form, stages=staged.budgets,
-        fullest=staged.fullest, utilization=utilization_of(resolved), pool=pool, check_pool=staged.check_pool,
-        kv_cache_bytes=max(0, best), kv_cache_low_bytes=max(0, staged.available["high"][staged.fullest]),
-        kv_cache_high_bytes=max(0, staged.available["low"][staged.fullest]), num_blocks=blocks, sequence=sequence,
-        caches=caches, needed_bytes=staged.check_pool.needed_bytes(resolved.max_model_len), outside=judged.outside,
+        model=model,
+        deployment=deployment,
+        workload=workload,
+        engine=ENGINE,
+        engine_version=resolved.profile.version,
+        resolved=resolved,
+        scheme=scheme,
+        parallelism=parallelism,
+        cache_format=form,
+        stages=staged.budgets,
+        fullest=staged.fullest,
+        utilization=utilization_of(resolved),
+        pool=pool,
+        check_pool=staged.check_pool,
+        kv_cache_bytes=max(0, best),
+        kv_cache_low_bytes=max(0, staged.available["high"][staged.fullest]),
+        kv_cache_high_bytes=max(0, staged.available["low"][staged.fullest]),
+        num_blocks=blocks,
+        sequence=sequence,
+        caches=caches,
+        needed_bytes=staged.check_pool.needed_bytes(resolved.max_model_len),
+        outside=judged.outside,
         devices=_devices(resolved, parallelism, staged, load.host_bytes),
         cache=Cache(
-            bytes_per_token=sequence.bytes_per_token, bytes_per_sequence=sequence.total_bytes,
-            window_bytes_per_sequence=sequence.window_bytes, state_bytes_per_sequence=sequence.state_bytes,
-            reserved_bytes=max(0, best), tokens=pool.tokens(blocks) if pool.groups else None,
+            bytes_per_token=sequence.bytes_per_token,
+            bytes_per_sequence=sequence.total_bytes,
+            window_bytes_per_sequence=sequence.window_bytes,
+            state_bytes_per_sequence=sequence.state_bytes,
+            reserved_bytes=max(0, best),
+            tokens=pool.tokens(blocks) if pool.groups else None,
             max_concurrency=pool.max_concurrency(blocks),
             request_bytes=pool.blocks_for(_admission_length(resolved, workload)) * pool.bytes_per_block,
             longest=_longest(resolved, pool, best, workload.concurrency),
         ),
-        max_model_len=resolved.max_model_len, positions=resolved.positions, points=_points(resolved, pool, blocks, workload), load=load,
-        verdict=judged.verdict, shortfall_bytes=judged.shortfall_bytes, startup_error=judged.startup_error,
-        unknown=judged.unknown, notes=tuple(dict.fromkeys(said)),
+        max_model_len=resolved.max_model_len,
+        positions=resolved.positions,
+        points=_points(resolved, pool, blocks, workload),
+        load=load,
+        verdict=judged.verdict,
+        shortfall_bytes=judged.shortfall_bytes,
+        startup_error=judged.startup_error,
+        unknown=judged.unknown,
+        notes=tuple(dict.fromkeys(said)),
     )
 
 
@@ -248,19 +281,23 @@ def _devices(resolved: Resolved, parallelism: Parallelism, staged: _Stages, host
     order = sorted(range(len(staged.budgets)), key=lambda index: index != staged.fullest)
     cards = [
         Device(
-            name=asked.gpu.name if asked.gpu else "card", kind="gpu", count=ranks,
+            name=asked.gpu.name if asked.gpu else "card",
+            kind="gpu",
+            count=ranks,
             total_bytes=resolved.gpu_memory_bytes,
             components=staged.budgets[index].inside + staged.budgets[index].outside,
             cache_bytes=max(0, staged.available["best"][index]),
             claimed_bytes=staged.budgets[index].requested_bytes,
-            free_bytes=outside_of(
-                resolved, staged.budgets[index], fixed=fixed_bytes(resolved, staged.pools[index][0])
-            )[0].free_bytes,
+            free_bytes=outside_of(resolved, staged.budgets[index], fixed=fixed_bytes(resolved, staged.pools[index][0]))[
+                0
+            ].free_bytes,
         )
         for index in order
     ]
     if host_bytes:
-        cards.append(Device(name="host", kind="host", total_bytes=host_bytes, components=(), cache_bytes=0, free_bytes=0))
+        cards.append(
+            Device(name="host", kind="host", total_bytes=host_bytes, components=(), cache_bytes=0, free_bytes=0)
+        )
     return tuple(cards)
 
 

@@ -9,10 +9,10 @@ from planner.contract.inputs import check
 from planner.engines.vllm.checks import check_block_size, check_capability, check_context_parallel, check_together
 from planner.engines.vllm.deployment import Deployment
 from planner.engines.vllm.json_inputs import overrides_of, speculation_notes
-from planner.engines.vllm.tables.version_band import version_note
-from planner.engines.vllm.tables.architectures import architecture_note
 from planner.engines.vllm.options import notes_on_options
+from planner.engines.vllm.tables.architectures import architecture_note
 from planner.engines.vllm.tables.profile import EngineProfile, parse_version, profile_with_runner
+from planner.engines.vllm.tables.version_band import version_note
 from planner.errors import UsageError
 from planner.model.caches import CompressedCache, StateCache
 from planner.model.model import Model

@@ -14,8 +14,8 @@ from planner.contract.component import total as sum_of
 from planner.engines.vllm.budget.budget import StageBudget, stage_budget
 from planner.engines.vllm.budget.runner import uses_v2_runner
 from planner.engines.vllm.deployment import Deployment
-from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.pool.layout import Pool, PoolOptions, build_pool
+from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.tables.profile import parse_version
 from planner.errors import UnsupportedQuantization, UsageError
 from planner.memory.cache_formats import CacheFormat, cache_format

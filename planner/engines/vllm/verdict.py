@@ -60,7 +60,12 @@ def judge(
     crowded = min(rests, key=lambda rest: rest[1]["best"])[0]
     pool, best = pools[fullest], available["best"][fullest]
     error = refusal(model, resolved) or startup_error(
-        resolved, stages[fullest], check_pool, best, blocks["best"], crowded,
+        resolved,
+        stages[fullest],
+        check_pool,
+        best,
+        blocks["best"],
+        crowded,
         loading_bytes=loading_bytes(model, resolved, parallelism, stages[fullest], stages=len(stages)),
     )
     admission = workload.admission
@@ -90,8 +95,12 @@ def judge(
             free = outside.driver_total_bytes - outside.context_bytes - outside.other_bytes
             shortfall = max(shortfall, stages[fullest].requested_bytes - free)
     return Judged(
-        verdict=verdict, shortfall_bytes=shortfall, startup_error=error,
-        unknown=resolved.unknown if verdict == "unknown" else (), outside=rests[fullest][0], notes=tuple(notes),
+        verdict=verdict,
+        shortfall_bytes=shortfall,
+        startup_error=error,
+        unknown=resolved.unknown if verdict == "unknown" else (),
+        outside=rests[fullest][0],
+        notes=tuple(notes),
     )
 
 

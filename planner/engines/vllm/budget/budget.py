@@ -17,11 +17,11 @@ from planner.engines.vllm.budget.adapters import lora_slots
 from planner.engines.vllm.budget.engine_layout import absorbed_bytes, engine_spec
 from planner.engines.vllm.budget.graphs import graph_components
 from planner.engines.vllm.budget.runner import gpu_class, uses_v2_runner
-from planner.engines.vllm.tables.version_band import version_band
 from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.storage import is_plain, quantises_inputs
 from planner.engines.vllm.tables.overhead import Measured, overhead
 from planner.engines.vllm.tables.profile import parse_version
+from planner.engines.vllm.tables.version_band import version_band
 from planner.hardware.contexts import cuda_context
 from planner.hardware.gpus import unnamed_gpu
 from planner.memory.quantisation import WeightScheme
