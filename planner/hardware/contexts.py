@@ -59,19 +59,3 @@ def _matches(row: dict[str, str], gpu: Gpu) -> bool:
 def _rows() -> tuple[dict[str, str], ...]:
     text = resources.files("planner.hardware").joinpath("contexts.csv").read_text(encoding="utf-8")
     return tuple(csv.DictReader(text.splitlines()))
-
-
-def blas_workspace(gpu: Gpu | None) -> int:
-    """Bytes that torch keeps for one BLAS handle and stream from the first matrix product on (blas_workspaces.csv)."""
-    vendor, capability = (gpu.vendor, gpu.compute_capability or "") if gpu else ("", "")
-    for row in _blas_rows():
-        patterns = row["capability"].split(";")
-        if row["vendor"] in (vendor, "any") and any(fnmatchcase(capability, pattern) for pattern in patterns):
-            return int(row["bytes"])
-    raise AssertionError("blas_workspaces.csv ends with a row for every card")
-
-
-@cache
-def _blas_rows() -> tuple[dict[str, str], ...]:
-    text = resources.files("planner.hardware").joinpath("blas_workspaces.csv").read_text(encoding="utf-8")
-    return tuple(csv.DictReader(text.splitlines()))

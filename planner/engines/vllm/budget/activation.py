@@ -24,10 +24,10 @@ from planner.engines.vllm.budget.runner import (
     situation_of,
     uses_v2_runner,
 )
-from planner.engines.vllm.deployment import Resolved
+from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.tables.overhead import overhead
 from planner.engines.vllm.tables.profile import parse_version
-from planner.hardware.contexts import blas_workspace
+from planner.hardware.cublas import cublas_workspace
 from planner.memory import activations as terms
 from planner.memory.cache_formats import cache_format
 from planner.memory.kv_cache import layer_caches
@@ -91,7 +91,7 @@ def activation_peak(
 
 def kept_buffers(model: Model, resolved: Resolved, parallelism: Parallelism, layers: slice) -> tuple[Term, ...]:
     """What the profile run allocates and does not give back: library and expert workspaces of one GPU."""
-    found = [Term("BLAS workspace", blas_workspace(resolved.asked.gpu), "fixed")]
+    found = [Term("BLAS workspace", cublas_workspace(resolved.asked.gpu).size_bytes, "fixed")]
     sparse = _sparse_workspace(model, resolved)
     shares = sparse is not None and parse_version(resolved.profile.version) >= _SHARED_WORKSPACE
     shared = [sparse] if sparse is not None and shares else []

@@ -8,9 +8,9 @@ from importlib.resources import files
 from typing import Final
 
 from planner.engines.vllm.budget.runner import Term, distinct
-from planner.engines.vllm.deployment import Resolved
+from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.tables.profile import parse_version
-from planner.hardware.contexts import blas_workspace
+from planner.hardware.cublas import cublas_workspace
 from planner.memory import activations as terms
 from planner.memory.sharding import Parallelism
 from planner.model.kinds.feed_forward import Mlp
@@ -79,7 +79,7 @@ def encoder_run(model: Model, resolved: Resolved, parallelism: Parallelism) -> t
         peaks.append(_rotated(stack, resolved, patches=patches, ways=ways))
     elements = stack.input_elements_per_item or 0
     return (
-        Term("BLAS workspace", blas_workspace(resolved.asked.gpu), "fixed"),
+        Term("BLAS workspace", cublas_workspace(resolved.asked.gpu).size_bytes, "fixed"),
         Term("encoder inputs", items * elements * element, f"{items} x {elements:,} x {element}"),
         max(peaks, key=lambda term: term.size),
     )

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from planner.engines.vllm.deployment import Deployment, Resolved
+from planner.engines.vllm.deployment import Deployment
+from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.tables.overhead import Situation
 from planner.engines.vllm.tables.profile import parse_version
 from planner.hardware.gpus import Gpu

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from planner.engines.vllm.deployment import Resolved
 from planner.engines.vllm.pool.cache_type import plain_layers
+from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.tables.profile import parse_version
 from planner.memory.cache_formats import CacheFormat, cache_format
 from planner.memory.kv_cache import LayerCache, layer_caches
@@ -24,7 +24,7 @@ def stage_caches(model: Model, resolved: Resolved, form: CacheFormat, layers: sl
     indices = range(*layers.indices(len(model.spec.layers)))
     run = [model.spec.layers[index] for index in indices if index not in plain]
     ends = [model.spec.layers[index] for index in indices if index in plain]
-    if resolved.asked.num_speculative_tokens and layers.stop == len(model.spec.layers):
+    if resolved.asked.draft_tokens and layers.stop == len(model.spec.layers):
         run += model.spec.draft_layers
     found = _caches(run, resolved, form)
     if ends:
@@ -53,7 +53,7 @@ def _caches(layers: Sequence[Layer], resolved: Resolved, form: CacheFormat) -> t
         state_dtype=resolved.dtype,
         recurrent_dtype=None if asked.mamba_ssm_cache_dtype == "auto" else asked.mamba_ssm_cache_dtype,
         honour_model_state_dtype=resolved.profile.honours_state_dtype,
-        speculative_tokens=asked.num_speculative_tokens,
+        speculative_tokens=asked.draft_tokens,
     )
 
 
