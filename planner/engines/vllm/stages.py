@@ -158,6 +158,19 @@ def cache_format_of(
     return form
 
 
+def form_of(model: Model, resolved: Resolved) -> CacheFormat:
+    """The cache format of this deployment.
+
+    Raises:
+        UnsupportedQuantization: as `cache_format_of`.
+    """
+    asked = resolved.asked
+    capability = asked.gpu.capability if asked.gpu else None
+    return cache_format_of(
+        model, asked.kv_cache_dtype, resolved.dtype, version=resolved.profile.version, capability=capability
+    )
+
+
 def _first_version(form: CacheFormat) -> tuple[int, ...]:
     return tuple(int(part) for part in form.first_version.split(".")) if form.first_version else ()
 
