@@ -16,7 +16,7 @@ from planner.engines.vllm.instances import plan_serving
 from planner.engines.vllm.pool.layout import Pool
 from planner.engines.vllm.pool.pool import NO_END
 from planner.engines.vllm.resolve import Resolved, batch_defaults, resolve
-from planner.engines.vllm.stages import cache_format_of, outside_of, parallelism_of, pool_of, stages_of
+from planner.engines.vllm.stages import form_of, outside_of, parallelism_of, pool_of, stages_of
 from planner.engines.vllm.storage import scheme_for
 from planner.engines.vllm.verdict import decide, free_at_start, loading_bytes, refusal, shortage
 from planner.memory.kv_cache import LayerCache, sequence_cost
@@ -188,7 +188,7 @@ def _most_items(model: Model, batched_tokens: int, length: int) -> int:
 
 
 def _layout(model: Model, resolved: Resolved) -> _Layout:
-    form = cache_format_of(model, resolved.asked.kv_cache_dtype, resolved.dtype, version=resolved.profile.version)
+    form = form_of(model, resolved)
     pool, caches = pool_of(model, resolved, form, slice(0, len(model.spec.layers)))
     windows = [
         cache.sliding_window or (cache.attention_chunk_size if isinstance(cache, KeyValueCache) else 0) or 0
