@@ -131,7 +131,8 @@ def _is_constant(rows: Sequence[Sequence[str]], index: int) -> bool:
 
 
 def _widths(rows: Sequence[Sequence[str]], headings: Sequence[Heading], index: int) -> int:
-    return max([len(headings[index].title), *(len(row[index]) for row in rows)])
+    # tabulate keeps two columns beside a heading
+    return max([len(headings[index].title) + _GAP, *(len(row[index]) for row in rows)])
 
 
 def _kept(rows: Sequence[Sequence[str]], headings: Sequence[Heading], room: int | None) -> tuple[list[int], list[int]]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from planner.contract.engine import command_line
+from planner.report.printer import command, printed
 from planner.report.rows import JSON_SCHEMA, Column, Format, render_rows
 from planner.serving.curves import CurvePoint
 from planner.serving.fleet import Candidate, Rejected
@@ -107,10 +108,10 @@ def render_fleet(
         return text
     parts = [text] if rows else []
     if rejected:
-        parts.append("\n".join(f"{one.gpu}: {one.reason}" for one in rejected))
+        parts.append(printed([f"{one.gpu}: {one.reason}" for one in rejected]))
     parts += curves
-    parts.append(f"note: {DERIVED}")
-    parts += [command_line(candidate.plan) for candidate in candidates[:1]]
+    parts.append(printed([f"note: {DERIVED}"]))
+    parts += [command(command_line(candidate.plan)) for candidate in candidates[:1]]
     return "\n\n".join(parts)
 
 

@@ -167,7 +167,7 @@ class PreparedVllm:
         found = self._layouts.get(key)
         if found is None:
             exact = replace(resolved, max_model_len=length) if self._model.is_recurrent else resolved
-            found = self._layouts[key] = _layout(self._model, exact)
+            found = self._layouts[key] = _layout(self._model, exact, self._deployment.kv_cache_dtype)
         return found
 
 
@@ -187,7 +187,7 @@ def _most_items(model: Model, batched_tokens: int, length: int) -> int:
     return min(length // tokens, max(batched_tokens, tokens) // tokens) if tokens else 0
 
 
-def _layout(model: Model, resolved: Resolved) -> _Layout:
+def _layout(model: Model, resolved: Resolved, cache_dtype: str) -> _Layout:
     form = form_of(model, resolved)
     pool, caches = pool_of(model, resolved, form, slice(0, len(model.spec.layers)))
     windows = [
