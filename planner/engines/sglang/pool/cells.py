@@ -25,7 +25,6 @@ from planner.model.caches import CacheLayer, IndexerCache, KeyValueCache, Latent
 from planner.model.spec import Layer
 
 SPARSE_SCALE_BLOCK: Final = 128
-_RAW_SPARSE_BACKENDS: Final = ("trtllm", "tilelang")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +83,7 @@ def cell_of(
         form: the cache's storage format.
         attention_parallel_size: GPUs that share the attention heads.
         recurrent: the model has layers with a state instead of a cache.
-        sparse_backend: attention backend of sparse latent models ("trtllm" and "tilelang" keep raw rows).
+        sparse_backend: kernels of sparse latent models; on AMD with "hip/" before them.
 
     Raises:
         UnsupportedQuantization: a format that such a cache cannot have.
@@ -131,7 +130,7 @@ def _latent_cell(
         )
     rules = rules_at(release)
     row = raw
-    if raw == width and sparse_backend not in _RAW_SPARSE_BACKENDS:
+    if raw == width and sparse_backend not in rules["raw_sparse_rows"].split():
         row = geometry.kv_lora_rank + geometry.kv_lora_rank // SPARSE_SCALE_BLOCK * 4 + geometry.qk_rope_head_dim * 2
     own = sum(any(isinstance(cache, IndexerCache) for cache in layer.caches()) for layer in layers)
     indexed = own if rules["sparse_index_layers"] == "own" else count

@@ -177,3 +177,32 @@ def _windowed_tokens(left_bytes: int, inputs: PoolInputs, cell: WindowedCell) ->
 
 def _capped(tokens: int, limit: int | None, page_size: int) -> int:
     return max(0, min(tokens, limit) if limit is not None else tokens) // page_size * page_size
+
+
+def requests_held(pools: Pools, inputs: PoolInputs, length: int) -> int:
+    """Requests of this many tokens that one attention rank runs at once."""
+    page = inputs.page_size
+    whole = -(-length // page) * page
+    held = pools.requests.count
+    if inputs.windowed is not None and pools.windowed_tokens is not None:
+        kept = -(-min(length, inputs.windowed.window + page) // page) * page
+        held = min(held, pools.windowed_tokens // kept)
+        if not inputs.windowed.full_layers:
+            return held
+    if inputs.cell.layers or inputs.full_token_bytes is not None:
+        held = min(held, pools.tokens // whole)
+    return held
+
+
+def request_bytes(inputs: PoolInputs, length: int) -> int:
+    """Bytes of the pools that one request of this length takes."""
+    page = inputs.page_size
+    whole = -(-length // page) * page
+    states = inputs.slot_bytes * (inputs.states.per_request if inputs.states is not None else 0)
+    if inputs.full_token_bytes is not None:
+        return int(whole * inputs.full_token_bytes)
+    if inputs.windowed is not None:
+        kept = -(-min(length, inputs.windowed.window + page) // page) * page
+        return inputs.windowed.bytes(whole if inputs.windowed.full_layers else 0, kept)
+    drafts = inputs.draft_cell.allocated_bytes if inputs.draft_cell is not None else 0
+    return whole * (inputs.cell.allocated_bytes + drafts) + states
