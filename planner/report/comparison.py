@@ -83,7 +83,7 @@ def pareto(cells: list[Cell]) -> set[int]:
     return best
 
 
-def render_comparison(cells: list[Cell], *, format: Format, query: Mapping[str, object]) -> str:
+def render_comparison(cells: list[Cell], *, format: str, query: Mapping[str, object]) -> str:
     """A list of cells, the Pareto set marked with * (table, Markdown) or "pareto": true (JSON, CSV)."""
     marked = pareto(cells)
     rows = [as_row(cell) | {"pareto": index in marked} for index, cell in enumerate(cells)]
@@ -95,9 +95,9 @@ def render_comparison(cells: list[Cell], *, format: Format, query: Mapping[str, 
     return text
 
 
-def stream(cells: Iterable[Cell], *, format: Format, query: Mapping[str, object]) -> Iterator[str]:
+def stream(cells: Iterable[Cell], *, format: str, query: Mapping[str, object]) -> Iterator[str]:
     """Pieces of text, a row at a time and in memory that does not grow, for grids too large to hold."""
-    if format is Format.JSON:
+    if format == Format.JSON:
         yield json.dumps({"schema": 1, "query": dict(query)})[:-1] + ', "rows": [\n'
         first = True
         for cell in cells:

@@ -13,8 +13,9 @@ from typing import Final, NamedTuple
 
 from planner.contract.component import SIDES
 from planner.engines.vllm.budget.loading import converts_whole_model, load_of
-from planner.engines.vllm.deployment import Deployment, Resolved, batch_defaults, resolve
+from planner.engines.vllm.deployment import Deployment
 from planner.engines.vllm.pool.layout import Pool
+from planner.engines.vllm.resolve import Resolved, batch_defaults, resolve
 from planner.engines.vllm.stages import cache_format_of, outside_of, parallelism_of, pool_of, stages_of
 from planner.engines.vllm.storage import scheme_for
 from planner.errors import PlannerError
