@@ -21,8 +21,10 @@ def command_words(plan: SglangPlan) -> Sequence[str]:
     asked, resolved = plan.deployment, plan.resolved
     export = asked.quantization if plan.model.spec.quantization_config is None else None
     online = export is None or export in _WHILE_LOADING
-    name = plan.model.id if online or export is None else write_export(
-        plan.model.id, export, group_size=None, quantize_lm_head=False
+    name = (
+        plan.model.id
+        if online or export is None
+        else write_export(plan.model.id, export, group_size=None, quantize_lm_head=False)
     )
     words: list[str] = []
     if asked.allow_longer_context:

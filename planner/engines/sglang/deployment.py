@@ -52,30 +52,44 @@ class Deployment(Card):
 
     engine_version: Annotated[str, option("Release of SGLang.", panel=ENGINE, ours=True, common=True)] = NEWEST
     tp_size: Annotated[
-        int, Ge(1), Le(_COUNT),
-        option("GPUs that cut every matrix.", "--tp-size", "--tensor-parallel-size", "--tp", panel=PARALLEL,
-               common=True),
+        int,
+        Ge(1),
+        Le(_COUNT),
+        option(
+            "GPUs that cut every matrix.", "--tp-size", "--tensor-parallel-size", "--tp", panel=PARALLEL, common=True
+        ),
     ] = 1
     pp_size: Annotated[
-        int, Ge(1), Le(_COUNT),
+        int,
+        Ge(1),
+        Le(_COUNT),
         option("Pipeline stages.", "--pp-size", "--pipeline-parallel-size", panel=PARALLEL),
     ] = 1
     dp_size: Annotated[
-        int, Ge(1), Le(_COUNT),
-        option("Replicas; with --enable-dp-attention ranks of the attention.", "--dp-size", "--data-parallel-size",
-               "--dp", panel=PARALLEL, common=True),
+        int,
+        Ge(1),
+        Le(_COUNT),
+        option(
+            "Replicas; with --enable-dp-attention ranks of the attention.",
+            "--dp-size",
+            "--data-parallel-size",
+            "--dp",
+            panel=PARALLEL,
+            common=True,
+        ),
     ] = 1
     enable_dp_attention: Annotated[
         bool, option("Replicate attention, share the experts.", panel=PARALLEL, common=True)
     ] = False
     ep_size: Annotated[
-        int, Ge(1), Le(_COUNT),
-        option("GPUs that whole experts are dealt over.", "--ep-size", "--expert-parallel-size", "--ep",
-               panel=PARALLEL),
+        int,
+        Ge(1),
+        Le(_COUNT),
+        option(
+            "GPUs that whole experts are dealt over.", "--ep-size", "--expert-parallel-size", "--ep", panel=PARALLEL
+        ),
     ] = 1
-    moe_a2a_backend: Annotated[
-        str, option("Exchange of experts: none, deepep, mooncake, ...", panel=PARALLEL)
-    ] = "none"
+    moe_a2a_backend: Annotated[str, option("Exchange of experts: none, deepep, mooncake, ...", panel=PARALLEL)] = "none"
     dtype: Annotated[str, option("auto, bfloat16, float16 or float32.", panel=MODEL)] = "auto"
     quantization: Annotated[
         str | None, option("Plan the usual export of this name.", "--quantization", "-q", panel=MODEL, common=True)
@@ -85,13 +99,19 @@ class Deployment(Card):
     ] = "auto"
     page_size: Annotated[int | None, Ge(1), Le(_COUNT), option("Tokens of a page.", panel=MODEL)] = None
     context_length: Annotated[
-        int | None, Ge(1), Le(_TOKENS),
+        int | None,
+        Ge(1),
+        Le(_TOKENS),
         option("Longest request in tokens.", panel=MODEL, unit="tokens", common=True),
     ] = None
     allow_longer_context: Annotated[
         bool,
-        option("As SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1, which is read too.", panel=MODEL, ours=True,
-               environment={"SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": _allowed}),
+        option(
+            "As SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1, which is read too.",
+            panel=MODEL,
+            ours=True,
+            environment={"SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": _allowed},
+        ),
     ] = False
     is_embedding: Annotated[bool, option("Serve embeddings.", panel=MODEL)] = False
     language_only: Annotated[
@@ -101,7 +121,9 @@ class Deployment(Card):
         int | None, Ge(1), Le(_COUNT), option("Requests that run at once.", panel=BATCH, common=True)
     ] = None
     chunked_prefill_size: Annotated[
-        int | None, Ge(-1), Le(_TOKENS),
+        int | None,
+        Ge(-1),
+        Le(_TOKENS),
         option("Tokens of a prefill chunk; -1 does not cut.", panel=BATCH, unit="tokens", common=True),
     ] = None
     max_prefill_tokens: Annotated[
@@ -109,19 +131,31 @@ class Deployment(Card):
     ] = 16384
     disable_overlap_schedule: Annotated[bool, option("Schedule and run in turn.", panel=BATCH)] = False
     mem_fraction_static: Annotated[
-        float | None, Gt(0), Le(1),
+        float | None,
+        Gt(0),
+        Le(1),
         option("Share of the free memory for weights and pools.", panel=MEMORY, common=True),
     ] = None
     max_total_tokens: Annotated[
         int | None, Ge(1), Le(_TOKENS), option("Most tokens of the pool.", panel=MEMORY, unit="tokens", common=True)
     ] = None
     cpu_offload_bytes: Annotated[
-        int, Ge(0), Le(_BYTES),
-        option("Weights kept in host memory, GiB.", "--cpu-offload-gb", panel=MEMORY, unit="GiB", read=read_gib,
-               write=write_gib),
+        int,
+        Ge(0),
+        Le(_BYTES),
+        option(
+            "Weights kept in host memory, GiB.",
+            "--cpu-offload-gb",
+            panel=MEMORY,
+            unit="GiB",
+            read=read_gib,
+            write=write_gib,
+        ),
     ] = 0
     safety_margin_bytes: Annotated[
-        int, Ge(0), Le(_BYTES),
+        int,
+        Ge(0),
+        Le(_BYTES),
         option("Kept free by lowering the fraction (2GiB).", panel=MEMORY, unit="bytes", read=read_memory, ours=True),
     ] = 0
     attention_backend: Annotated[
@@ -129,26 +163,47 @@ class Deployment(Card):
     ] = None
     sparse_attention_backend: Annotated[
         str | None,
-        option("Kernels of sparse MLA models: flashmla_kv, trtllm, tilelang, ...", "--dsa-decode-backend",
-               "--dsa-prefill-backend", "--nsa-decode-backend", "--nsa-prefill-backend", "--nsa-decode",
-               "--nsa-prefill", panel=GRAPHS),
+        option(
+            "Kernels of sparse MLA models: flashmla_kv, trtllm, tilelang, ...",
+            "--dsa-decode-backend",
+            "--dsa-prefill-backend",
+            "--nsa-decode-backend",
+            "--nsa-prefill-backend",
+            "--nsa-decode",
+            "--nsa-prefill",
+            panel=GRAPHS,
+        ),
     ] = None
     disable_cuda_graph: Annotated[bool, option("No CUDA graphs.", panel=GRAPHS)] = False
     cuda_graph_max_bs: Annotated[
-        int | None, Ge(1), Le(_COUNT),
-        option("Largest batch of a decode graph.", "--cuda-graph-max-bs", "--cuda-graph-max-bs-decode", panel=GRAPHS,
-               common=True),
+        int | None,
+        Ge(1),
+        Le(_COUNT),
+        option(
+            "Largest batch of a decode graph.",
+            "--cuda-graph-max-bs",
+            "--cuda-graph-max-bs-decode",
+            panel=GRAPHS,
+            common=True,
+        ),
     ] = None
     enable_piecewise_cuda_graph: Annotated[bool, option("Capture prefill (to 0.5.9).", panel=GRAPHS)] = False
     disable_prefill_cuda_graph: Annotated[
         bool,
-        option("Do not capture prefill.", "--disable-prefill-cuda-graph", "--disable-piecewise-cuda-graph",
-               panel=GRAPHS),
+        option(
+            "Do not capture prefill.", "--disable-prefill-cuda-graph", "--disable-piecewise-cuda-graph", panel=GRAPHS
+        ),
     ] = False
     prefill_graph_max_tokens: Annotated[
-        int | None, Ge(1), Le(_TOKENS),
-        option("Largest captured prefill.", "--cuda-graph-max-bs-prefill", "--piecewise-cuda-graph-max-tokens",
-               panel=GRAPHS),
+        int | None,
+        Ge(1),
+        Le(_TOKENS),
+        option(
+            "Largest captured prefill.",
+            "--cuda-graph-max-bs-prefill",
+            "--piecewise-cuda-graph-max-tokens",
+            panel=GRAPHS,
+        ),
     ] = None
     enable_deterministic_inference: Annotated[bool, option("Same answers whatever the batch.", panel=GRAPHS)] = False
     disable_radix_cache: Annotated[bool, option("Do not keep prefixes.", panel=STATES, common=True)] = False
@@ -165,8 +220,13 @@ class Deployment(Card):
     ] = None
     mamba_radix_cache_strategy: Annotated[
         str,
-        option("How prefixes keep states.", "--mamba-radix-cache-strategy", "--mamba-scheduler-strategy",
-               panel=STATES, choices=("auto", "no_buffer", "extra_buffer", "extra_buffer_lazy")),
+        option(
+            "How prefixes keep states.",
+            "--mamba-radix-cache-strategy",
+            "--mamba-scheduler-strategy",
+            panel=STATES,
+            choices=("auto", "no_buffer", "extra_buffer", "extra_buffer_lazy"),
+        ),
     ] = "auto"
     enable_lora: Annotated[bool, option("Reserve adapter slots.", panel=ADAPTERS)] = False
     max_loras_per_batch: Annotated[int, Ge(1), Le(_COUNT), option("Adapter slots.", panel=ADAPTERS)] = 8
@@ -176,8 +236,9 @@ class Deployment(Card):
     ] = None
     speculative_draft_model_path: Annotated[
         str | None,
-        option("The draft's checkpoint.", "--speculative-draft-model-path", "--speculative-draft-model",
-               panel=ADAPTERS),
+        option(
+            "The draft's checkpoint.", "--speculative-draft-model-path", "--speculative-draft-model", panel=ADAPTERS
+        ),
     ] = None
     speculative_num_steps: Annotated[int | None, Ge(1), Le(_COUNT), option("Draft steps.", panel=ADAPTERS)] = None
     speculative_eagle_topk: Annotated[int | None, Ge(1), Le(_COUNT), option("Branches.", panel=ADAPTERS)] = None
@@ -191,9 +252,18 @@ class Deployment(Card):
         float, Gt(0), Le(1000), option("Host cache by the card's.", panel=ROLES, memory="host")
     ] = 2.0
     hicache_size_bytes: Annotated[
-        int, Ge(0), Le(_BYTES),
-        option("Host cache of a rank in GB (10^9).", "--hicache-size", panel=ROLES, unit="GB", memory="host",
-               read=lambda text, name: _read_gb(text, name), write=lambda value: f"{value / 10**9:g}"),
+        int,
+        Ge(0),
+        Le(_BYTES),
+        option(
+            "Host cache of a rank in GB (10^9).",
+            "--hicache-size",
+            panel=ROLES,
+            unit="GB",
+            memory="host",
+            read=lambda text, name: _read_gb(text, name),
+            write=lambda value: f"{value / 10**9:g}",
+        ),
     ] = 0
     disaggregation_mode: Annotated[
         str, option("null, prefill or decode.", panel=ROLES, choices=("null", "prefill", "decode"))

@@ -14,8 +14,12 @@ from planner.memory.quantisation import WeightScheme
 from planner.model.model import Model
 from planner.units import format_size
 
-_CAPS = {"asked": "--max-running-requests", "tokens": "the tokens of the pool", "states": "the state slots",
-         "estimate": "the engine's estimate from tokens and context"}  # fmt: skip
+_CAPS = {
+    "asked": "--max-running-requests",
+    "tokens": "the tokens of the pool",
+    "states": "the state slots",
+    "estimate": "the engine's estimate from tokens and context",
+}
 
 
 def plan_notes(

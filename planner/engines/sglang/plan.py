@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from planner.contract.component import SIDES, Component, Side
+from planner.contract.component import SIDES, Component, Side, total
 from planner.contract.plan import Cache, Device, Load, ServingPlan, StartupError, Verdict, WorkloadPoint
-from planner.contract.workload import Workload
+from planner.contract.workload import ONE_REQUEST, Workload
 from planner.engines.sglang import startup
 from planner.engines.sglang.budget.outside import outside_of
 from planner.engines.sglang.budget.stages import Stage, stages_of
@@ -65,10 +65,15 @@ class SglangPlan(ServingPlan):
         def at(given: float) -> list[Budget]:
             fraction = given * factor
             return [
-                _budget(self.model, self.resolved, self.scheme, replace(entry.stage, fraction=fraction),
-                        last=entry.stage.index == last)
+                _budget(
+                    self.model,
+                    self.resolved,
+                    self.scheme,
+                    replace(entry.stage, fraction=fraction),
+                    last=entry.stage.index == last,
+                )
                 for entry in self.budgets
-            ]  # fmt: skip
+            ]
 
         length, wanted = asked_length(self.workload, self.resolved), self.workload.concurrency
 
@@ -83,7 +88,7 @@ class SglangPlan(ServingPlan):
 
 
 def plan_serving(
-    model: Model, asked: Deployment, workload: Workload = Workload(), *, notes: tuple[str, ...] = ()
+    model: Model, asked: Deployment, workload: Workload = ONE_REQUEST, *, notes: tuple[str, ...] = ()
 ) -> SglangPlan:
     """Plan one deployment; `notes` are what the caller wants said with the plan.
 
@@ -149,15 +154,8 @@ def asked_length(workload: Workload, resolved: Resolved) -> int:
 def _budget(model: Model, resolved: Resolved, scheme: WeightScheme, stage: Stage, *, last: bool) -> Budget:
     pools = {side: stage.pools(side) for side in SIDES}
     outside = outside_of(model, resolved, scheme, stage, pools["best"], last=last)
-    left = {side: stage.free_after(side) - pools[side].total_bytes - _sum(outside, side) for side in SIDES}
+    left = {side: stage.free_after(side) - pools[side].total_bytes - total(outside, side) for side in SIDES}
     return Budget(stage=stage, pools=pools, outside=outside, left=left)
-
-
-def _sum(parts: tuple[Component, ...], side: Side) -> int:
-    """At one side of the band; the spreads of independent terms are added in quadrature."""
-    best = sum(part.best for part in parts)
-    spread = sum((part.at(side) - part.best) ** 2 for part in parts) ** 0.5
-    return best + round(spread if side == "high" else -spread)
 
 
 def _ranks(resolved: Resolved) -> int:
@@ -226,9 +224,7 @@ def _startup_error(model: Model, resolved: Resolved, budgets: tuple[Budget, ...]
     return None
 
 
-def _shortfall(
-    verdict: Verdict, budgets: tuple[Budget, ...], length: int, concurrency: int, resolved: Resolved
-) -> int:
+def _shortfall(verdict: Verdict, budgets: tuple[Budget, ...], length: int, concurrency: int, resolved: Resolved) -> int:
     if verdict != "does_not_fit":
         return 0
     each = -(-concurrency // _ranks(resolved))
@@ -241,14 +237,20 @@ def _shortfall(
 
 
 def _sequence(model: Model, resolved: Resolved) -> SequenceCost:
-    key = ("sglang sequence", resolved.cache_format.name, resolved.spread.attention_parallel_size,
-           resolved.asked.mamba_ssm_dtype)  # fmt: skip
+    key = (
+        "sglang sequence",
+        resolved.cache_format.name,
+        resolved.spread.attention_parallel_size,
+        resolved.asked.mamba_ssm_dtype,
+    )
     caches = model.memo.get(key)
     if caches is None:
         caches = layer_caches(
-            model.spec.layers, resolved.cache_format, tensor_parallel_size=resolved.spread.attention_parallel_size,
+            model.spec.layers,
+            resolved.cache_format,
+            tensor_parallel_size=resolved.spread.attention_parallel_size,
             recurrent_dtype=resolved.asked.mamba_ssm_dtype or "float32",
-        )  # fmt: skip
+        )
         model.memo[key] = caches
     return sequence_cost(caches, resolved.context_length)  # type: ignore[arg-type]
 
@@ -291,7 +293,7 @@ def _devices(resolved: Resolved, budgets: tuple[Budget, ...], fullest: int) -> t
 def _host(resolved: Resolved, entry: Budget) -> Device | None:
     """The host's share, where the command puts something there."""
     asked = resolved.asked
-    parts = []
+    parts: list[tuple[str, int, str]] = []
     if asked.cpu_offload_bytes:
         parts.append(("offloaded_weights", asked.cpu_offload_bytes * asked.cards, "--cpu-offload-gb on every card"))
     if asked.enable_hierarchical_cache:
@@ -302,12 +304,19 @@ def _host(resolved: Resolved, entry: Budget) -> Device | None:
     if not parts:
         return None
     components = tuple(
-        Component(name=name, low=size, best=size, high=size, evidence="derived", formula=formula,
-                  source="SGLang 0.5.9 mem_cache/memory_pool_host.py")
+        Component(
+            name=name,
+            low=size,
+            best=size,
+            high=size,
+            evidence="derived",
+            formula=formula,
+            source="SGLang 0.5.9 mem_cache/memory_pool_host.py",
+        )
         for name, size, formula in parts
-    )  # fmt: skip
-    total = sum(part.best for part in components)
-    return Device(name="host", kind="host", total_bytes=total, components=components, cache_bytes=0, free_bytes=0)
+    )
+    size = sum(part.best for part in components)
+    return Device(name="host", kind="host", total_bytes=size, components=components, cache_bytes=0, free_bytes=0)
 
 
 def _points(workload: Workload, resolved: Resolved, budgets: tuple[Budget, ...]) -> tuple[WorkloadPoint, ...]:

@@ -22,6 +22,7 @@ from planner.errors import UsageError
 from planner.hardware.gpus import Gpu, unnamed_gpu
 from planner.memory.cache_formats import CacheFormat, cache_format
 from planner.model.caches import KeyValueCache, LatentCache, StateCache
+from planner.model.kinds.latent import LatentAttention
 from planner.model.model import Model
 from planner.units import MIB
 
@@ -31,6 +32,7 @@ _COMPRESSED_REQUESTS: Final = 256
 _SPARSE_PAGE: Final = 64
 _COMPRESSED_PAGE: Final = 256
 _AITER_CONTEXT: Final = 8192
+_AITER_HEADS: Final = (16, 128)  # of MLA, on one card
 # server_args.py auto_choose_speculative_params: (steps, branches, tokens verified at once)
 _WIDE_DRAFTS: Final = ("LlamaForCausalLM", "Grok1ForCausalLM", "Grok1VForCausalLM")
 _DRAFTS: Final = {True: (5, 4, 8), False: (3, 1, 4)}
@@ -38,7 +40,16 @@ _DRAFTS: Final = {True: (5, 4, 8), False: (3, 1, 4)}
 _BACKEND_PAGES: Final = {"flashmla": 64, "cutlass_mla": 128, "trtllm_mla": 64, "trtllm_mha": 64, "fa4": 128}
 _BASE_DTYPES: Final = ("bfloat16", "float16", "float32")
 # vision configs that say `depth`: the engine looks for num_hidden_layers, finds none and takes 24
-_DEPTH_TOWERS: Final = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "glm4v", "glm4v_moe")
+_DEPTH_TOWERS: Final = (
+    "qwen2_vl",
+    "qwen2_5_vl",
+    "qwen3_vl",
+    "qwen3_vl_moe",
+    "qwen3_5",
+    "qwen3_5_moe",
+    "glm4v",
+    "glm4v_moe",
+)
 _UNNAMED_LAYERS: Final = 24
 
 
@@ -133,10 +144,13 @@ def resolve(model: Model, asked: Deployment) -> Resolved:
         graphs_at = min(graphs_at, asked.max_running_requests)
     drafts = _drafts(model, asked)
     context = asked.context_length or model.longest_request
-    backend = asked.attention_backend or ("aiter" if gpu.vendor == "AMD" and gpu.architecture.startswith("CDNA") else "")
+    backend = asked.attention_backend or _default_backend(model, gpu, asked.tp_size)
     prefill = _prefill_graph_tokens(model, asked, release, chunk, ranks, gpu)
     fraction, formula = _fraction(
-        model, asked, release, FractionInputs(
+        model,
+        asked,
+        release,
+        FractionInputs(
             memory_mib=memory,
             tensor_parallel_size=asked.tp_size,
             pipeline_parallel_size=asked.pp_size,
@@ -189,12 +203,28 @@ def resolve(model: Model, asked: Deployment) -> Resolved:
         requests_asked=_requests(model, asked, drafts, ranks, notes),
         drafts=drafts,
         window_ratio=asked.swa_full_tokens_ratio or (0.1 if _is_compressed(model) else 0.8),
-        split_windows=_splits_windows(model, asked, release),
+        split_windows=_splits_windows(model, asked, release, gpu),
         sparse_backend=_sparse_backend(asked, release, gpu),
         extra_state_buffer=_extra_buffer(model, asked, release),
         aiter=aiter,
         notes=tuple(notes),
     )
+
+
+def _default_backend(model: Model, gpu: Gpu, tensor_parallel_size: int) -> str:
+    """The attention kernels where memory depends on them (server_args.py _get_default_attn_backend); "" otherwise."""
+    if gpu.vendor == "AMD" and gpu.architecture.startswith("CDNA") and not model.has_sparse_latent_cache:
+        heads = next(
+            (
+                mixer.num_attention_heads
+                for layer in model.spec.layers
+                for mixer in layer.mixers
+                if isinstance(mixer, LatentAttention)
+            ),
+            None,
+        )
+        return "aiter" if heads is None or heads // tensor_parallel_size in _AITER_HEADS else "triton"
+    return ""
 
 
 def _is_compressed(model: Model) -> bool:
@@ -227,9 +257,7 @@ def _drafts(model: Model, asked: Deployment) -> Drafts | None:
     )
 
 
-def _requests(
-    model: Model, asked: Deployment, drafts: Drafts | None, ranks: int, notes: list[str]
-) -> int | None:
+def _requests(model: Model, asked: Deployment, drafts: Drafts | None, ranks: int, notes: list[str]) -> int | None:
     """What one attention rank is asked for."""
     wanted = asked.max_running_requests
     if wanted is None and drafts is not None:
@@ -267,9 +295,7 @@ def _tower(model: Model) -> tuple[int, int] | None:
     return None
 
 
-def _prefill_graph_tokens(
-    model: Model, asked: Deployment, release: Release, chunk: int, ranks: int, gpu: Gpu
-) -> int:
+def _prefill_graph_tokens(model: Model, asked: Deployment, release: Release, chunk: int, ranks: int, gpu: Gpu) -> int:
     states = {cache.kind for cache in model.caches if isinstance(cache, StateCache)}
     reasons = {
         "speculation": asked.speculative_algorithm is not None,
@@ -329,8 +355,11 @@ def _page_size(model: Model, asked: Deployment, backend: str, sparse: bool) -> i
     return _SPARSE_PAGE if sparse else _BACKEND_PAGES.get(backend, 1)
 
 
-def _splits_windows(model: Model, asked: Deployment, release: Release) -> bool:
+def _splits_windows(model: Model, asked: Deployment, release: Release, gpu: Gpu) -> bool:
     if asked.disable_hybrid_swa_memory or rules_at(release)["windows"] == "none":
+        return False
+    blackwell = (gpu.capability or (0, 0))[0] == 10 and asked.attention_backend in (None, "trtllm_mha")
+    if blackwell and has_trait("whole_windows_on_blackwell", model.spec.architecture, release):
         return False
     bounded = any(isinstance(cache, KeyValueCache | LatentCache) and cache.bounded for cache in model.caches)
     return bounded and has_trait("windows", model.spec.architecture, release)

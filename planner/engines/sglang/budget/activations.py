@@ -33,10 +33,16 @@ def activation_peak(model: Model, *, tokens: int, rows: int, parallel_size: int)
             inner = -(-block.moe_intermediate_size // parallel_size)
             shared = block.shared.intermediate_size // parallel_size if block.shared is not None else 0
             size = fused_expert_buffers(
-                tokens=tokens, hidden_size=hidden, moe_intermediate_size=inner,
-                experts_per_token=block.num_experts_per_tok, element_bytes=_BYTES,
+                tokens=tokens,
+                hidden_size=hidden,
+                moe_intermediate_size=inner,
+                experts_per_token=block.num_experts_per_tok,
+                element_bytes=_BYTES,
             ) + expert_forward_peak(
-                tokens=tokens, hidden_size=hidden, num_experts=block.num_experts, shared_intermediate_size=shared,
+                tokens=tokens,
+                hidden_size=hidden,
+                num_experts=block.num_experts,
+                shared_intermediate_size=shared,
                 element_bytes=_BYTES,
             )
             widest = max(widest, size)
@@ -49,8 +55,11 @@ def activation_peak(model: Model, *, tokens: int, rows: int, parallel_size: int)
         for mixer in layer.mixers:
             if isinstance(mixer, Attention):
                 size = attention_peak(
-                    tokens=tokens, hidden_size=hidden, query_size=-(-mixer.query_size // parallel_size),
-                    key_value_size=-(-mixer.key_size // parallel_size), element_bytes=_BYTES,
+                    tokens=tokens,
+                    hidden_size=hidden,
+                    query_size=-(-mixer.query_size // parallel_size),
+                    key_value_size=-(-mixer.key_size // parallel_size),
+                    element_bytes=_BYTES,
                 )
                 widest = max(widest, size)
     logits = rows * model.spec.vocab_size * (_BYTES + 8)
@@ -58,7 +67,12 @@ def activation_peak(model: Model, *, tokens: int, rows: int, parallel_size: int)
     low, high = (round(best * factor) for factor in _SPREAD)
     formula = f"widest layer on {tokens:,} tokens {format_size(widest)}; logits of {rows:,} rows {format_size(logits)}"
     return Component(
-        name="activation_peak", low=low, best=best, high=high, evidence="derived", formula=formula,
+        name="activation_peak",
+        low=low,
+        best=best,
+        high=high,
+        evidence="derived",
+        formula=formula,
         source="SGLang 0.5.9 models/, layers/moe/fused_moe_triton",
     )
 
@@ -68,7 +82,10 @@ def attention_workspace(model_type: str, *, backend: str | None, deterministic: 
     best = 2048 if deterministic else 512 if model_type in _LARGER_WORKSPACE else 384
     low = best if backend == "flashinfer" else 0
     return Component(
-        name="attention_workspace", low=low * MIB, best=best * MIB, high=best * MIB,
+        name="attention_workspace",
+        low=low * MIB,
+        best=best * MIB,
+        high=best * MIB,
         evidence="derived" if low else "assumed",
         formula=f"FlashInfer's workspace: {best} MiB; less with other kernels",
         source="SGLang 0.5.9 layers/attention/flashinfer_backend.py",

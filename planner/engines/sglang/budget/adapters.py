@@ -33,6 +33,11 @@ def adapter_slots(model: Model, resolved: Resolved, run: slice) -> Component:
     low, best, high = (size * slots * width * 2 for size in (_UNKNOWN_RANK if rank is None else (rank,) * 3))
     said = f"rank {rank}" if rank is not None else f"rank {_UNKNOWN_RANK[1]} assumed: give --max-lora-rank"
     return Component(
-        name="adapter_slots", low=low, best=best, high=high, evidence="derived" if rank is not None else "assumed",
-        formula=f"{slots} slots, {said}: {format_size(best)}", source="SGLang 0.5.9 lora/mem_pool.py",
+        name="adapter_slots",
+        low=low,
+        best=best,
+        high=high,
+        evidence="derived" if rank is not None else "assumed",
+        formula=f"{slots} slots, {said}: {format_size(best)}",
+        source="SGLang 0.5.9 lora/mem_pool.py",
     )

@@ -35,9 +35,7 @@ def card_defaults(release: Release, memory_mib: int, tensor_parallel_size: int) 
     for row in rows_at("card_defaults.csv", release):
         if not row["below_mib"] or memory_mib < int(row["below_mib"]):
             column = "graph_max_bs_few" if tensor_parallel_size < _MANY_GPUS else "graph_max_bs_many"
-            return CardDefaults(
-                chunked_prefill_size=int(row["chunked_prefill_size"]), graph_max_batch=int(row[column])
-            )
+            return CardDefaults(chunked_prefill_size=int(row["chunked_prefill_size"]), graph_max_batch=int(row[column]))
     raise AssertionError("card_defaults.csv ends with a row for every card")
 
 

@@ -15,7 +15,11 @@ def decode_graphs(*, sizes: int, layers: int, experts: bool) -> Component:
     row = _row("decode_moe" if experts else "decode_dense")
     low, best, high = (round(float(row[f"{side}_mib"]) * sizes * layers * MIB) for side in ("low", "best", "high"))
     return Component(
-        name="cuda_graphs", low=low, best=best, high=high, evidence="measured",
+        name="cuda_graphs",
+        low=low,
+        best=best,
+        high=high,
+        evidence="measured",
         formula=f"{sizes} batch sizes x {layers} layers x {row['best_mib']} MiB = {format_size(best)} (n={row['count']})",
         source=row["source"],
     )
@@ -26,8 +30,13 @@ def prefill_graphs(sizes: int) -> Component:
     row = _row("prefill")
     low, best, high = (round(float(row[f"{side}_mib"]) * MIB) for side in ("low", "best", "high"))
     return Component(
-        name="prefill_graphs", low=low, best=best, high=high, evidence="measured",
-        formula=f"{sizes} captured lengths: {format_size(best)} (n={row['count']})", source=row["source"],
+        name="prefill_graphs",
+        low=low,
+        best=best,
+        high=high,
+        evidence="measured",
+        formula=f"{sizes} captured lengths: {format_size(best)} (n={row['count']})",
+        source=row["source"],
     )
 
 

@@ -31,22 +31,30 @@ def outside_of(
     tokens = min(chunk, resolved.context_length)
     parts = [
         Component(
-            name="request_table", low=table, best=table, high=table, evidence="exact",
+            name="request_table",
+            low=table,
+            best=table,
+            high=table,
+            evidence="exact",
             formula=f"({pools.requests.count:,} + 1) requests x ({resolved.context_length:,} + 4) x 4 B = {table:,} B",
             source="SGLang 0.5.23 mem_cache/memory_pool.py ReqToTokenPool",
         ),
         attention_workspace(
-            model.spec.model_type, backend=resolved.asked.attention_backend,
+            model.spec.model_type,
+            backend=resolved.asked.attention_backend,
             deterministic=resolved.asked.enable_deterministic_inference,
         ),
         activation_peak(
-            model, tokens=tokens, rows=min(resolved.graph_max_batch, max(1, pools.requests.count)),
+            model,
+            tokens=tokens,
+            rows=min(resolved.graph_max_batch, max(1, pools.requests.count)),
             parallel_size=resolved.spread.tensor_parallel_size,
         ),
-    ]  # fmt: skip
+    ]
     if resolved.graphs:
-        sizes = decode_graph_sizes(min(resolved.graph_max_batch, max(1, pools.requests.count)),
-                                   speculative=drafts is not None)
+        sizes = decode_graph_sizes(
+            min(resolved.graph_max_batch, max(1, pools.requests.count)), speculative=drafts is not None
+        )
         experts = any(isinstance(layer.feed_forward, Moe) for layer in model.spec.layers[:8])
         layers = len(model.spec.layers) // resolved.asked.pp_size
         parts.append(decode_graphs(sizes=sizes, layers=layers, experts=experts))

@@ -16,8 +16,8 @@ from planner.engines.sglang.pool.windows import windowed_cell
 from planner.engines.sglang.resolve import Resolved
 from planner.engines.sglang.tables.releases import rows_at, rules_at
 from planner.memory.quantisation import WeightScheme
-from planner.memory.weights import stage_weights
 from planner.memory.sharding import Parallelism, stage_layer_counts, stage_slices
+from planner.memory.weights import stage_weights
 from planner.model.model import Model
 from planner.model.spec import Layer
 from planner.model.tensor import Role
@@ -117,8 +117,13 @@ def _static(
 def _offloaded(weights: Component, offload_bytes: int) -> Component:
     size = max(0, weights.best - offload_bytes)
     return Component(
-        name="weights", low=size, best=size, high=size, evidence="derived",
-        formula=f"{weights.formula}, less {format_size(offload_bytes)} in host memory", source=weights.source,
+        name="weights",
+        low=size,
+        best=size,
+        high=size,
+        evidence="derived",
+        formula=f"{weights.formula}, less {format_size(offload_bytes)} in host memory",
+        source=weights.source,
     )
 
 
@@ -126,7 +131,11 @@ def _loading(resolved: Resolved) -> Component:
     row = rows_at("loading.csv", resolved.release)[0]
     low, best, high = (int(row[f"{side}_mib"]) * MIB for side in ("low", "best", "high"))
     return Component(
-        name="loading_remainder", low=low, best=best, high=high, evidence="measured",
+        name="loading_remainder",
+        low=low,
+        best=best,
+        high=high,
+        evidence="measured",
         formula=f"kernels and segments that loading leaves: {format_size(best)} (n={row['count']})",
         source=row["source"],
     )
@@ -149,12 +158,17 @@ def draft_weights(model: Model, resolved: Resolved, scheme: WeightScheme) -> Com
         enable_expert_parallel=resolved.spread.expert_parallel_size > 1,
     )
     run = slice(len(spec.layers), len(spec.layers))
-    stage = stage_weights(spec, scheme, parallelism, layers=run, first=True, last=True, with_drafts=True,
-                          with_towers=False)
+    stage = stage_weights(
+        spec, scheme, parallelism, layers=run, first=True, last=True, with_drafts=True, with_towers=False
+    )
     own = sum(size for role, size in stage.by_role if role not in (Role.VISION, Role.AUDIO))
     shared = stage.role_bytes(Role.EMBEDDING, Role.LM_HEAD)
     return Component(
-        name="draft_weights", low=own - shared, best=own, high=own, evidence="derived",
+        name="draft_weights",
+        low=own - shared,
+        best=own,
+        high=own,
+        evidence="derived",
         formula=f"{len(spec.draft_layers)} draft layers, with an embedding and a head of their own {own:,}",
         source="SGLang 0.5.9 speculative/eagle_worker.py",
     )
@@ -176,23 +190,30 @@ def _pool_inputs(model: Model, resolved: Resolved, layers: tuple[Layer, ...]) ->
                 release=release,
                 radix_cache=not asked.disable_radix_cache,
                 extra_buffer=resolved.extra_state_buffer,
-                overlap=not asked.disable_overlap_schedule
-                and asked.mamba_radix_cache_strategy != "extra_buffer_lazy",
+                overlap=not asked.disable_overlap_schedule and asked.mamba_radix_cache_strategy != "extra_buffer_lazy",
                 drafts=drafts is not None,
             ),
             draft_tokens=drafts.tokens if drafts is not None else 0,
         )
     compressed = compressed_layers(model.spec)
     cell = cell_of(
-        layers, form, release=release, attention_parallel_size=parallel, recurrent=recurrent,
+        layers,
+        form,
+        release=release,
+        attention_parallel_size=parallel,
+        recurrent=recurrent,
         sparse_backend=resolved.sparse_backend,
-    )  # fmt: skip
+    )
     draft_cell = None
     if drafts is not None and drafts.algorithm != "NGRAM" and not compressed:
         draft_cell = cell_of(
-            model.spec.draft_layers or _one_attention_layer(layers), form, release=release,
-            attention_parallel_size=parallel, recurrent=False, sparse_backend=resolved.sparse_backend,
-        )  # fmt: skip
+            model.spec.draft_layers or _one_attention_layer(layers),
+            form,
+            release=release,
+            attention_parallel_size=parallel,
+            recurrent=False,
+            sparse_backend=resolved.sparse_backend,
+        )
     return PoolInputs(
         release=release,
         cell=cell,
@@ -200,7 +221,9 @@ def _pool_inputs(model: Model, resolved: Resolved, layers: tuple[Layer, ...]) ->
         windowed=windowed_cell(layers, form, parallel) if resolved.split_windows else None,
         full_token_bytes=full_token_bytes(
             compressed, window_ratio=resolved.window_ratio, speculative=drafts is not None
-        ) if compressed else None,
+        )
+        if compressed
+        else None,
         slot_bytes=per_slot,
         states=wish,
         window_ratio=resolved.window_ratio,
@@ -214,7 +237,7 @@ def _pool_inputs(model: Model, resolved: Resolved, layers: tuple[Layer, ...]) ->
         draft_steps=drafts.steps if drafts else 0,
         draft_topk=drafts.topk if drafts else 0,
         draft_tokens=drafts.tokens if drafts else 0,
-    )  # fmt: skip
+    )
 
 
 def _one_attention_layer(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:

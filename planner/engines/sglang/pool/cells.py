@@ -104,7 +104,9 @@ def cell_of(
         sparse = sum(any(isinstance(cache, IndexerCache) for cache in layer.caches()) for layer in layers)
         extra, said = sparse * indexer * 2, f" + {sparse} x {indexer} x 2 B of the indexers"
     size = row * count + extra
-    formula = f"{count} layers x {heads} kv heads x ({geometry.key_head_dim} + {value}) in {form.name}{said} = {size:,} B"
+    formula = (
+        f"{count} layers x {heads} kv heads x ({geometry.key_head_dim} + {value}) in {form.name}{said} = {size:,} B"
+    )
     return Cell(sized_bytes=size, allocated_bytes=size, layers=count, formula=formula)
 
 

@@ -165,9 +165,7 @@ def _windowed_tokens(left_bytes: int, inputs: PoolInputs, cell: WindowedCell) ->
         tokens = _capped(full, limit, page)
         return tokens, min(windowed, tokens) if tokens < full else windowed, tokens < full
     counts = rules["windows"] == "tokens"
-    full, windowed = split_by_ratio(
-        left_bytes, cell, ratio=inputs.window_ratio, page_size=page, counts_tokens=counts
-    )
+    full, windowed = split_by_ratio(left_bytes, cell, ratio=inputs.window_ratio, page_size=page, counts_tokens=counts)
     whole = full if cell.full_layers else windowed
     tokens = _capped(whole, limit, page)
     if tokens < whole:

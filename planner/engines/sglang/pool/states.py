@@ -74,7 +74,9 @@ class StatePool:
         return self.draft_states * self.slot_bytes
 
 
-def slot_bytes(layers: tuple[Layer, ...], *, release: Release, parallel_size: int, dtype: str | None) -> tuple[int, int]:
+def slot_bytes(
+    layers: tuple[Layer, ...], *, release: Release, parallel_size: int, dtype: str | None
+) -> tuple[int, int]:
     """Bytes of one sequence's states on one GPU: (convolution tails, recurrent states).
 
     Args:
@@ -154,7 +156,10 @@ def state_pool(rest_bytes: int, size: int, wish: StateWish, release: Release) ->
     if not drafts:
         states = 0
     return StatePool(
-        slots=slots, slot_bytes=size, draft_states=max(0, states), charged_bytes=(slots + padding + max(0, states)) * size
+        slots=slots,
+        slot_bytes=size,
+        draft_states=max(0, states),
+        charged_bytes=(slots + padding + max(0, states)) * size,
     )
 
 
@@ -164,9 +169,7 @@ def _before(rest_bytes: int, size: int, wish: StateWish) -> StatePool:
         slots = wish.max_mamba_cache_size or wish.max_running_requests or _SLOTS_WITHOUT_RATIO
     else:
         slots = max(0, int(_budget(rest_bytes, wish.ratio) // each))
-    return StatePool(
-        slots=slots, slot_bytes=size, draft_states=slots * wish.draft_tokens, charged_bytes=slots * each
-    )
+    return StatePool(slots=slots, slot_bytes=size, draft_states=slots * wish.draft_tokens, charged_bytes=slots * each)
 
 
 def _budget(rest_bytes: int, ratio: float) -> float:

@@ -6,11 +6,14 @@ Source: SGLang server_args.py add_cli_args of 0.4.1 to 0.5.13, arg_groups/fields
 from __future__ import annotations
 
 import csv
+import difflib
 from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
 
 from planner.contract.parser import Takes, dashed
+from planner.engines.sglang.tables.releases import Release, covers
+from planner.errors import UsageError
 
 
 @cache
@@ -42,3 +45,19 @@ def without_effect(words: Iterable[str]) -> tuple[list[str], list[str]]:
         if row is not None:
             (plain if row["memory"] == "none" else unclear)[name] = None
     return list(plain), list(unclear)
+
+
+def check_release(words: Iterable[str], release: Release, version: str) -> None:
+    """Options that were passed through are ones of this release.
+
+    Raises:
+        UsageError: SGLang has that option, but not in this release; names the nearest it has.
+    """
+    for word in words:
+        row = _flags().get(word.partition("=")[0]) if word.startswith("--") else None
+        if row is not None and not covers(row, release):
+            own = [name for name, other in _flags().items() if covers(other, release)]
+            near = difflib.get_close_matches(row["flag"], own, n=1)
+            seen = f"seen from {row['first_version'] or 'the first'} to {row['last_version'] or 'the newest'}"
+            hint = f"; nearest: {near[0]}" if near else ""
+            raise UsageError(f"SGLang {version} has no {row['flag']} ({seen}){hint}", field=row["flag"])

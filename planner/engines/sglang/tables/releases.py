@@ -45,10 +45,11 @@ def _key(text: str) -> Release:
     return (*numbers, *([0] * (4 - len(numbers))))
 
 
-def _covers(row: dict[str, str], release: Release) -> bool:
-    last = row["last_version"]
+def covers(row: dict[str, str], release: Release) -> bool:
+    """Whether a row with a first and a last version (empty: open) holds in a release."""
+    first, last = row["first_version"], row["last_version"]
     # a last version without a post counter covers its post releases
-    return _key(row["first_version"]) <= release and (not last or release[: len(last.split("."))] <= _plain(last))
+    return (not first or _key(first) <= release) and (not last or release[: len(last.split("."))] <= _plain(last))
 
 
 def _plain(text: str) -> Release:
@@ -64,7 +65,7 @@ def _rows(name: str) -> tuple[dict[str, str], ...]:
 @cache
 def rows_at(name: str, release: Release) -> tuple[dict[str, str], ...]:
     """The rows of a table that hold in a release, in their order."""
-    return tuple(row for row in _rows(name) if _covers(row, release))
+    return tuple(row for row in _rows(name) if covers(row, release))
 
 
 @cache
