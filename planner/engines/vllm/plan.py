@@ -15,7 +15,7 @@ from planner.engines.vllm.pool.layout import Pool
 from planner.engines.vllm.resolve import Resolved, resolve
 from planner.engines.vllm.stages import (
     Outside,
-    cache_format_of,
+    form_of,
     outside_of,
     parallelism_of,
     pool_of,
@@ -125,7 +125,7 @@ def plan_one(
     resolved = resolve(model, deployment)
     scheme = scheme_for(model, resolved)
     parallelism = parallelism_of(model, deployment)
-    form = cache_format_of(model, deployment.kv_cache_dtype, resolved.dtype, version=resolved.profile.version)
+    form = form_of(model, resolved)
     staged = _staged(model, resolved, scheme, parallelism, form)
     judged = judge(
         model,
