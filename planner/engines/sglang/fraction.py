@@ -36,7 +36,7 @@ class Fractions:
 def working_fractions(
     holds: Callable[[float], bool], leaves: Callable[[float], bool], starts: Callable[[float], bool]
 ) -> Fractions:
-    """The bounds of three questions about a fraction: do the pools hold the requests, does the rest fit, does it start."""
+    """The bounds by three questions: do the pools hold the requests, does the rest fit, does the engine start."""
     return Fractions(least=_first(holds), greatest=_last(leaves), starts=_first(starts))
 
 

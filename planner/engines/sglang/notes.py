@@ -67,7 +67,7 @@ def _pool_notes(resolved: Resolved, stage: Stage, pools: Pools) -> Iterable[str]
             f"{requests.count} requests run at once because of the state slots: {pools.states.slots} slots,"
             f" {inputs.states.per_request} a request; raise --mamba-full-memory-ratio or --max-mamba-cache-size"
         )
-    elif requests.capped_by == "tokens":
+    elif requests.capped_by == "tokens" and pools.tokens:
         yield f"{requests.count} requests run at once because of {_CAPS[requests.capped_by]}"
     if inputs.cell.sized_bytes != inputs.cell.allocated_bytes:
         more = inputs.cell.allocated_bytes / inputs.cell.sized_bytes - 1

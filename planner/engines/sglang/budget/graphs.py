@@ -20,7 +20,7 @@ def decode_graphs(*, sizes: int, layers: int, experts: bool) -> Component:
         best=best,
         high=high,
         evidence="measured",
-        formula=f"{sizes} batch sizes x {layers} layers x {row['best_mib']} MiB = {format_size(best)} (n={row['count']})",
+        formula=f"{sizes} batch sizes x {layers} layers x {row['best_mib']} MiB (n={row['count']})",
         source=row["source"],
     )
 

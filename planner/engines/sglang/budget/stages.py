@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 from planner.contract.component import Component, Side
 from planner.engines.sglang.budget.adapters import adapter_slots
 from planner.engines.sglang.budget.free_memory import communicators, context, others
 from planner.engines.sglang.budget.weights import absorbed_bytes, weights_component, weights_of
-from planner.engines.sglang.pool.cells import cell_of
+from planner.engines.sglang.pool.cells import Cell, cell_of
 from planner.engines.sglang.pool.compressed import compressed_layers, full_token_bytes
 from planner.engines.sglang.pool.pools import PoolInputs, Pools, make_pools
 from planner.engines.sglang.pool.states import StateWish, slot_bytes, slots_per_request
-from planner.engines.sglang.pool.windows import windowed_cell
+from planner.engines.sglang.pool.windows import WindowedCell, windowed_cell
 from planner.engines.sglang.resolve import Resolved
 from planner.engines.sglang.tables.releases import rows_at, rules_at
 from planner.memory.quantisation import WeightScheme
@@ -89,7 +90,7 @@ def stages_of(model: Model, resolved: Resolved, scheme: WeightScheme) -> tuple[S
                 before=tuple(before),
                 static=_static(model, resolved, scheme, run, first=index == 0, last=last),
                 reservation_bytes=reservation,
-                pool_inputs=_pool_inputs(model, resolved, model.spec.layers[run]),
+                pool_inputs=_pool_inputs(model, resolved, run),
                 fraction=resolved.fraction,
             )
         )
@@ -174,13 +175,72 @@ def draft_weights(model: Model, resolved: Resolved, scheme: WeightScheme) -> Com
     )
 
 
-def _pool_inputs(model: Model, resolved: Resolved, layers: tuple[Layer, ...]) -> PoolInputs:
-    asked, spread, form, release = resolved.asked, resolved.spread, resolved.cache_format, resolved.release
-    parallel, recurrent, drafts = spread.attention_parallel_size, model.is_recurrent, resolved.drafts
-    per_slot, wish = 0, None
-    if recurrent:
-        per_slot = sum(slot_bytes(layers, release=release, parallel_size=parallel, dtype=asked.mamba_ssm_dtype))
-        ranks = spread.attention_ranks
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Geometry:
+    """What the pools follow from that neither memory nor requests change."""
+
+    cell: Cell
+    draft_cell: Cell | None
+    windowed: WindowedCell | None
+    full_token_bytes: Fraction | None
+    slot_bytes: int
+
+
+def _geometry(model: Model, resolved: Resolved, run: slice) -> _Geometry:
+    """The cells of a stage, remembered with the model."""
+    asked, form, release = resolved.asked, resolved.cache_format, resolved.release
+    parallel, drafts = resolved.spread.attention_parallel_size, resolved.drafts
+    key = (
+        "sglang geometry",
+        run.start,
+        run.stop,
+        form.name,
+        release,
+        parallel,
+        drafts,
+        asked.mamba_ssm_dtype,
+        resolved.split_windows,
+        resolved.window_ratio,
+        resolved.sparse_backend,
+    )
+    found = model.memo.get(key)
+    if isinstance(found, _Geometry):
+        return found
+    layers = model.spec.layers[run]
+
+    def cell(own: tuple[Layer, ...], *, recurrent: bool) -> Cell:
+        return cell_of(
+            own,
+            form,
+            release=release,
+            attention_parallel_size=parallel,
+            recurrent=recurrent,
+            sparse_backend=resolved.sparse_backend,
+        )
+
+    compressed = compressed_layers(model.spec)
+    drafted = drafts is not None and drafts.algorithm != "NGRAM" and not compressed
+    made = _Geometry(
+        cell=cell(layers, recurrent=model.is_recurrent),
+        draft_cell=cell(model.spec.draft_layers or _one_attention_layer(layers), recurrent=False) if drafted else None,
+        windowed=windowed_cell(layers, form, parallel) if resolved.split_windows else None,
+        full_token_bytes=full_token_bytes(
+            compressed, window_ratio=resolved.window_ratio, speculative=drafts is not None
+        )
+        if compressed
+        else None,
+        slot_bytes=sum(slot_bytes(layers, release=release, parallel_size=parallel, dtype=asked.mamba_ssm_dtype)),
+    )
+    model.memo[key] = made
+    return made
+
+
+def _pool_inputs(model: Model, resolved: Resolved, run: slice) -> PoolInputs:
+    asked, release, drafts = resolved.asked, resolved.release, resolved.drafts
+    geometry = _geometry(model, resolved, run)
+    wish = None
+    if geometry.slot_bytes:
+        ranks, lazy = resolved.spread.attention_ranks, asked.mamba_radix_cache_strategy == "extra_buffer_lazy"
         wish = StateWish(
             max_mamba_cache_size=asked.max_mamba_cache_size // ranks if asked.max_mamba_cache_size else None,
             max_running_requests=resolved.requests_asked,
@@ -190,41 +250,18 @@ def _pool_inputs(model: Model, resolved: Resolved, layers: tuple[Layer, ...]) ->
                 release=release,
                 radix_cache=not asked.disable_radix_cache,
                 extra_buffer=resolved.extra_state_buffer,
-                overlap=not asked.disable_overlap_schedule and asked.mamba_radix_cache_strategy != "extra_buffer_lazy",
+                overlap=not (asked.disable_overlap_schedule or lazy),
                 drafts=drafts is not None,
             ),
             draft_tokens=drafts.tokens if drafts is not None else 0,
         )
-    compressed = compressed_layers(model.spec)
-    cell = cell_of(
-        layers,
-        form,
-        release=release,
-        attention_parallel_size=parallel,
-        recurrent=recurrent,
-        sparse_backend=resolved.sparse_backend,
-    )
-    draft_cell = None
-    if drafts is not None and drafts.algorithm != "NGRAM" and not compressed:
-        draft_cell = cell_of(
-            model.spec.draft_layers or _one_attention_layer(layers),
-            form,
-            release=release,
-            attention_parallel_size=parallel,
-            recurrent=False,
-            sparse_backend=resolved.sparse_backend,
-        )
     return PoolInputs(
         release=release,
-        cell=cell,
-        draft_cell=draft_cell,
-        windowed=windowed_cell(layers, form, parallel) if resolved.split_windows else None,
-        full_token_bytes=full_token_bytes(
-            compressed, window_ratio=resolved.window_ratio, speculative=drafts is not None
-        )
-        if compressed
-        else None,
-        slot_bytes=per_slot,
+        cell=geometry.cell,
+        draft_cell=geometry.draft_cell,
+        windowed=geometry.windowed,
+        full_token_bytes=geometry.full_token_bytes,
+        slot_bytes=geometry.slot_bytes,
         states=wish,
         window_ratio=resolved.window_ratio,
         page_size=resolved.page_size,

@@ -15,7 +15,7 @@ from planner.contract.component import Component
 from planner.engines.sglang.tables.releases import Release
 from planner.memory.quantisation import WeightScheme, plain_scheme, scheme_from_config, scheme_from_name
 from planner.memory.runtime import runtime_scheme
-from planner.memory.sharding import Parallelism
+from planner.memory.sharding import Parallelism, divides
 from planner.memory.stored_scheme import scheme_from_stored
 from planner.memory.weights import StageWeights, stage_weights
 from planner.model.kinds.latent import LatentAttention
@@ -81,18 +81,22 @@ def weights_of(
     found = model.memo.get(key)
     if isinstance(found, StageWeights):
         return found
+    parallelism = Parallelism(
+        tensor_parallel_size=spread.attention_parallel_size,
+        data_parallel_size=spread.attention_ranks,
+        enable_expert_parallel=spread.expert_parallel_size > 1,
+    )
+    towers = [tensor for stack in model.spec.stacks for layer in stack.layers for tensor in layer.tensors(1)]
     made = stage_weights(
         model.spec,
         scheme,
-        Parallelism(
-            tensor_parallel_size=spread.attention_parallel_size,
-            data_parallel_size=spread.attention_ranks,
-            enable_expert_parallel=spread.expert_parallel_size > 1,
-        ),
+        parallelism,
         layers=layers,
         first=first,
         last=last,
         with_towers=with_towers,
+        # a tower whose heads do not divide is run whole on every card
+        whole_towers=divides(towers, parallelism) is not None,
     )
     model.memo[key] = made
     return made
@@ -100,12 +104,17 @@ def weights_of(
 
 def absorbed_bytes(model: Model, spread: Spread, layers: slice = slice(None)) -> int:
     """The second copy of MLA's up-projection, in 16 bit."""
+    key = ("sglang absorbed", layers.start, layers.stop)
+    found = model.memo.get(key)
+    if isinstance(found, int):
+        return found * 2 // spread.attention_parallel_size
     elements = sum(
         mixer.up_projection_size * mixer.kv_lora_rank
         for layer in model.spec.layers[layers]
         for mixer in layer.mixers
         if isinstance(mixer, LatentAttention)
     )
+    model.memo[key] = elements
     return elements * 2 // spread.attention_parallel_size
 
 

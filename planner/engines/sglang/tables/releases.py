@@ -18,7 +18,9 @@ Release = tuple[int, ...]
 
 OLDEST: Final = "0.3.6"
 NEWEST: Final = "0.5.23"
-_VERSION: Final = re.compile(r"v?(\d{1,3}(?:\.\d{1,4}){1,2})(?:\.?post(\d{1,3}))?(?:[-.+]?(?:rc|dev|a|b)?[\w.+]*)?")
+_VERSION: Final = re.compile(
+    r"v?(\d{1,3}(?:\.\d{1,4}){1,2})(?:\.?post(\d{1,3}))?(?:(?:rc|a|b)\d{1,3}|[.-]?dev[\w.+]{0,40}|\+[\w.]{1,40})?"
+)
 
 
 def parse_release(text: str) -> Release:
