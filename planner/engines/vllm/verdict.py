@@ -184,7 +184,7 @@ def startup_error(
         pool=pool,
         available=available,
         blocks=blocks,
-        length=resolved.max_model_len,
+        needed=pool.needed_bytes(resolved.max_model_len),
         outside_free=outside.free_bytes,
     )
     if kind == "free_memory":
@@ -230,7 +230,7 @@ def shortage(
     pool: Pool,
     available: int,
     blocks: int,
-    length: int,
+    needed: int,
     outside_free: int,
 ) -> str:
     """The first want of memory in the order in which the engine looks; "" where it starts. Sizes in bytes."""
@@ -243,6 +243,6 @@ def shortage(
     usable = available - _null_block(pool)
     if usable <= 0 or blocks < 1:
         return "no_cache_blocks"
-    if pool.needed_bytes(length) > usable:
+    if needed > usable:
         return "request_too_long"
     return "outside_budget" if outside_free < 0 else ""
