@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from planner.contract.engine import Layout, MeasuredStart, Prepared
+from planner.contract.engine import AtLength, Axes, Layout, MeasuredStart, Prepared
 from planner.contract.lever import Lever
 from planner.contract.parser import Parsed, Takes
 from planner.contract.section import Section
@@ -26,9 +26,22 @@ class _Prepared:
     deployment: SglangDeployment
     workload: Workload
 
-    def at(self, max_model_len: int) -> SglangPlan:
-        """The plan at this length."""
-        return plan_serving(self.model, replace(self.deployment, context_length=max_model_len), self.workload)
+    def at(self, max_model_len: int) -> AtLength:
+        """The figures of the plan at this length; the model remembers what lengths share."""
+        deployment = replace(self.deployment, context_length=max_model_len)
+        plan = plan_serving(self.model, deployment, self.workload)
+        error = plan.startup_error
+        return AtLength(
+            max_model_len=max_model_len,
+            weights_as=plan.scheme.label,
+            weights_bytes=plan.budget.stage.static[0].best,
+            bytes_per_token=plan.cache.bytes_per_token,
+            cache_bytes=plan.cache.reserved_bytes,
+            tokens=plan.pools.tokens,
+            concurrency=plan.points[0].concurrency,
+            verdict=plan.verdict,
+            reason=error.message if error is not None else "",
+        )
 
 
 class Sglang:
@@ -37,6 +50,7 @@ class Sglang:
     name: Final = "sglang"
     title: Final = "SGLang"
     Deployment: Final = SglangDeployment
+    axes: Final = Axes(quantization="quantization", cache="kv_cache_dtype", ways="tp_size", length="context_length")
     lever_table: Final = "planner.engines.sglang.tables:levers.csv"
 
     @property
