@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-JSON_SCHEMA = 1
+JSON_SCHEMA = 2
 
 
 class Format(str, Enum):

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from planner.engines.vllm.command import command_line
+from planner.contract.engine import command_line
 from planner.report.rows import JSON_SCHEMA, Column, Format, render_rows
 from planner.serving.curves import CurvePoint
 from planner.serving.fleet import Candidate, Rejected
@@ -88,11 +88,11 @@ def render_fleet(
     *,
     prices: Mapping[str, float],
     query: Mapping[str, object],
-    format: Format,
+    format: str,
 ) -> str:
     """The candidates in the format asked for; for people also those that cannot, curves and commands."""
     rows = [fleet_row(candidate, prices) for candidate in candidates]
-    if format is Format.JSON:
+    if format == Format.JSON:
         document = {
             "schema": JSON_SCHEMA,
             "query": dict(query),
@@ -103,7 +103,7 @@ def render_fleet(
         return json.dumps(document, indent=1, ensure_ascii=False)
     shown = COLUMNS if prices else COLUMNS[:-1]
     text = render_rows(rows, columns=shown, format=format, query=query)
-    if format is Format.CSV:
+    if format == Format.CSV:
         return text
     parts = [text] if rows else []
     if rejected:

@@ -15,7 +15,6 @@ from planner.diagnosis.rules.large_tensors import LargeTensor
 from planner.diagnosis.rules.thresholds import FREE_MARGIN_BYTES
 from planner.diagnosis.rules.torch_figures import is_absurd
 from planner.levers.advice import Advice
-from planner.levers.relief import flag_of
 from planner.units import format_size
 
 # ECC takes a sixteenth of GDDR memory (NVIDIA Ampere tuning guides; T4 15.8 to 14.8 GiB): no other card.
@@ -257,9 +256,9 @@ def _lever_actions(advice: Advice) -> Iterator[Action]:
     if advice.plans or relief is None:
         return
     if relief.gpu is not None:
-        yield _action("plan_card", what=f"{relief.gpu.name} ({flag_of(relief.card)})")
+        yield _action("plan_card", what=f"{relief.gpu.name} ({relief.card_flag})")
     if relief.cards > 1:
-        yield _action("plan_card", what=f"{relief.cards} of this card ({flag_of(relief.layout)})")
+        yield _action("plan_card", what=f"{relief.cards} of this card ({relief.layout_flag})")
 
 
 def _action(name: str, **words: str) -> Action:

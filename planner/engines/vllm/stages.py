@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from planner.contract.component import SIDES, Side
+from planner.contract.component import total as sum_of
 from planner.engines.vllm.budget.budget import StageBudget, stage_budget
 from planner.engines.vllm.budget.runner import uses_v2_runner
-from planner.engines.vllm.deployment import Deployment, Resolved
+from planner.engines.vllm.deployment import Deployment
 from planner.engines.vllm.pool.layout import Pool, PoolOptions, build_pool
+from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.tables.profile import parse_version
 from planner.errors import UnsupportedQuantization, UsageError
 from planner.memory.cache_formats import CacheFormat, cache_format
@@ -187,7 +189,7 @@ def pool_of(model: Model, resolved: Resolved, form: CacheFormat, layers: slice) 
         tokens_in_flight=resolved.max_num_batched_tokens * _batches_in_flight(model, resolved),
         hybrid_manager=resolved.hybrid_manager,
         state_mode=resolved.state_mode,
-        speculative_tokens=asked.num_speculative_tokens,
+        speculative_tokens=asked.draft_tokens,
         context_parallel_size=asked.decode_context_parallel_size,
         attention_alignment=_alignment(model, resolved),
     )
@@ -197,7 +199,7 @@ def pool_of(model: Model, resolved: Resolved, form: CacheFormat, layers: slice) 
     if isinstance(found, tuple):
         return found
     run = model.spec.layers[layers]
-    if asked.num_speculative_tokens and layers.stop == len(model.spec.layers):
+    if asked.draft_tokens and layers.stop == len(model.spec.layers):
         run += model.spec.draft_layers
     caches = layer_caches(
         run,
@@ -206,7 +208,7 @@ def pool_of(model: Model, resolved: Resolved, form: CacheFormat, layers: slice) 
         state_dtype=resolved.dtype,
         recurrent_dtype=None if asked.mamba_ssm_cache_dtype == "auto" else asked.mamba_ssm_cache_dtype,
         honour_model_state_dtype=resolved.profile.honours_state_dtype,
-        speculative_tokens=asked.num_speculative_tokens,
+        speculative_tokens=asked.draft_tokens,
     )
     alignment = resolved.profile.latent_alignment_bytes
     if alignment > 1:
@@ -229,8 +231,8 @@ def outside_of(resolved: Resolved, stage: StageBudget, *, fixed: int | None = No
     for side in SIDES:
         held = stage.requested_bytes
         if fixed is not None:
-            held = fixed + sum(component.at(side) for component in stage.inside)
-        left[side] = total - held - sum(component.at(side) for component in stage.outside)
+            held = fixed + sum_of(stage.inside, side)
+        left[side] = total - held - sum_of(stage.outside, side)
     best = {component.name: component.best for component in stage.outside}
     outside = Outside(
         driver_total_bytes=total,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from planner.engines.vllm.deployment import Resolved
+from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.tables.profile import parse_version
 from planner.memory.quantisation import WeightScheme, plain_scheme, scheme_from_config, scheme_from_name
 from planner.memory.runtime import runtime_scheme
@@ -50,7 +50,7 @@ def scheme_for(model: Model, resolved: Resolved) -> WeightScheme:
     else:
         scheme = plain_scheme(resolved.dtype)
     scheme = runtime_scheme(
-        scheme, engine=asked.engine, version=parse_version(resolved.profile.version), compute_capability=capability
+        scheme, engine="vllm", version=parse_version(resolved.profile.version), compute_capability=capability
     )
     model.memo[key] = scheme
     return scheme

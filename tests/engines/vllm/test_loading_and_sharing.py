@@ -6,10 +6,11 @@ import json
 from dataclasses import replace
 
 import pytest
+from planner.engines.vllm.sharing import footprint_bytes, plan_instances
 
 from planner.engines.vllm.deployment import Deployment
-from planner.engines.vllm.plan import ServingPlan, plan_serving
-from planner.engines.vllm.sharing import footprint_bytes, plan_instances
+from planner.engines.vllm.instances import plan_serving
+from planner.engines.vllm.plan import VllmPlan as ServingPlan
 from planner.errors import UsageError
 from planner.hardware.gpus import find_gpu
 from planner.model.load import load_model

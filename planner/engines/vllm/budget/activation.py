@@ -17,7 +17,7 @@ from typing import Final
 from planner.contract.component import Component
 from planner.engines.vllm.budget.encoder import encoder_inputs, encoder_run
 from planner.engines.vllm.budget.runner import Term, distinct, gpu_class, sampler_terms, uses_v2_runner
-from planner.engines.vllm.deployment import Resolved
+from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.tables.overhead import Measured, overhead
 from planner.engines.vllm.tables.profile import parse_version
 from planner.memory import activations as terms

@@ -13,7 +13,7 @@ from math import prod
 from typing import Final
 
 from planner.contract.component import Component, exact
-from planner.engines.vllm.deployment import Resolved
+from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.tables.profile import parse_version
 from planner.memory.sharding import Parallelism, local_shape
 from planner.model.model import Model
@@ -29,7 +29,7 @@ def lora_slots(
     model: Model, resolved: Resolved, parallelism: Parallelism, *, layers: slice, last: bool
 ) -> Component | None:
     """The slots of one GPU of a pipeline stage; None without --enable-lora."""
-    slots, rank = resolved.asked.max_loras, resolved.asked.max_lora_rank
+    slots, rank = resolved.asked.lora_slots, resolved.asked.max_lora_rank
     if not slots:
         return None
     experts = parse_version(resolved.profile.version) >= _EXPERTS_FROM

@@ -11,17 +11,17 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from planner.contract.component import Component, Side, exact
+from planner.contract.component import Component, Side, exact, total
 from planner.engines.vllm.budget.activation import activation_peak, per_layer_width
 from planner.engines.vllm.budget.adapters import lora_slots
 from planner.engines.vllm.budget.engine_layout import absorbed_bytes, engine_spec
 from planner.engines.vllm.budget.graphs import graph_components
 from planner.engines.vllm.budget.runner import gpu_class, uses_v2_runner
-from planner.engines.vllm.budget.version_band import version_band
-from planner.engines.vllm.deployment import Resolved
+from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.storage import is_plain, quantises_inputs
 from planner.engines.vllm.tables.overhead import Measured, overhead
 from planner.engines.vllm.tables.profile import parse_version
+from planner.engines.vllm.tables.version_band import version_band
 from planner.hardware.contexts import cuda_context
 from planner.hardware.gpus import unnamed_gpu
 from planner.memory.quantisation import WeightScheme
@@ -57,7 +57,7 @@ class StageBudget:
 
     def available(self, side: Side) -> int:
         """Bytes left for KV cache with every component at `side` ("low", "best" or "high")."""
-        return self.requested_bytes - sum(component.at(side) for component in self.inside)
+        return self.requested_bytes - total(self.inside, side)
 
     def component(self, name: str) -> Component | None:
         """The component of this name, inside or outside."""
@@ -157,7 +157,7 @@ def weights_of(
     """Computed once per model, storage and parallelism; every other input only moves the budget's arithmetic."""
     asked = resolved.asked
     towers = not (asked.language_model_only or asked.limit_images == 0)
-    drafts = asked.num_speculative_tokens > 0
+    drafts = asked.draft_tokens > 0
     key = (
         "weights",
         scheme,
@@ -192,14 +192,14 @@ def weights_of(
 def _weight_component(
     model: Model, resolved: Resolved, scheme: WeightScheme, weights: StageWeights, layers: slice
 ) -> Component:
-    total = weights.total_bytes
+    size = weights.total_bytes
     parts = " + ".join(f"{role.value} {gib(size)}" for role, size in weights.by_role)
     formula = f"{weights.numel:,} weights as {scheme.label}: {parts} + rotary tables {gib(weights.rope_bytes)}"
     formula += f" + allocator rounding {gib(weights.rounding_bytes)} GiB"
     version = parse_version(resolved.profile.version)
     if model.has_latent_cache and version >= _LATENT_BACKEND_WORKSPACE:
         workspace = _measured(resolved, "latent_backend_workspace").best
-        total += workspace
+        size += workspace
         formula += f" + MLA backend workspace {format_size(workspace)}"
     absorbed = absorbed_bytes(
         model, version, layers=layers, ways=resolved.asked.tensor_parallel_size,
@@ -207,27 +207,27 @@ def _weight_component(
     )  # fmt: skip
     if absorbed and not resolved.asked.cpu_offload_bytes:
         # products of offloaded matrices stay in host memory with them
-        total += absorbed
+        size += absorbed
         formula += f" + absorbed MLA products {gib(absorbed)} GiB"
     width = per_layer_width(model)
     if width and model.spec.stacks:
         # models/gemma3n_mm.py and gemma4_mm.py keep the per-layer inputs of a whole batch
         buffer = resolved.max_num_batched_tokens * width * resolved.element_bytes
-        total += buffer
+        size += buffer
         formula += f" + per-layer inputs {resolved.max_num_batched_tokens:,} x {width:,} x {resolved.element_bytes}"
     offload = resolved.asked.cpu_offload_bytes
     if offload:
-        movable = total - weights.rope_bytes - weights.role_bytes(Role.EMBEDDING, Role.LM_HEAD)
+        movable = size - weights.rope_bytes - weights.role_bytes(Role.EMBEDDING, Role.LM_HEAD)
         moved = min(offload, movable)
-        total -= moved
+        size -= moved
         formula += f" - {gib(moved)} GiB offloaded to host memory"
     plain = is_plain(scheme)
-    slack = 0 if plain else total // 100
+    slack = 0 if plain else size // 100
     return Component(
         name="weights",
-        low=total - slack,
-        best=total,
-        high=total + slack,
+        low=size - slack,
+        best=size,
+        high=size + slack,
         evidence="exact" if plain else "derived",
         formula=formula,
         source="config.json and vLLM model_executor/layers/linear.py, vocab_parallel_embedding.py",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.engines.vllm.budget.runner import Term, distinct, gpu_class
-from planner.engines.vllm.deployment import Resolved
+from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.tables.overhead import overhead
 from planner.engines.vllm.tables.profile import parse_version
 from planner.memory import activations as terms

@@ -10,7 +10,7 @@ from typing import Final
 
 from planner.contract.component import Component
 from planner.engines.vllm.budget.runner import gpu_class
-from planner.engines.vllm.deployment import Resolved
+from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.tables.overhead import overhead
 from planner.engines.vllm.tables.profile import parse_version
 from planner.model.kinds.feed_forward import Moe
@@ -37,7 +37,7 @@ def capture_sizes(model: Model, resolved: Resolved) -> tuple[int, ...]:
         largest = _LARGEST if rule == "v1_67" else min(2 * sequences, _LARGEST)
         return tuple(size for size in [1, 2, 4, *range(8, _LARGEST + 1, 8)] if size <= largest)
     limit = _LARGEST_GPT_OSS if model.spec.model_type == "gpt_oss" or _is_blackwell(resolved, rule) else _LARGEST
-    largest = asked.max_cudagraph_capture_size or min(2 * sequences * (1 + asked.num_speculative_tokens), limit)
+    largest = asked.max_cudagraph_capture_size or min(2 * sequences * (1 + asked.draft_tokens), limit)
     largest = min(largest, resolved.max_num_batched_tokens)
     return tuple(size for size in [*small, *range(256, largest + 1, 16)] if size <= largest)
 
@@ -50,7 +50,7 @@ def graph_count(model: Model, resolved: Resolved) -> int:
     sizes = capture_sizes(model, resolved)
     if resolved.profile.graph_mode != "full_and_piecewise":
         return len(sizes)
-    sets = 2 if resolved.asked.max_loras else 1
+    sets = 2 if resolved.asked.lora_slots else 1
     return sets * (len(sizes) + sum(1 for size in sizes if size <= resolved.max_num_seqs))
 
 

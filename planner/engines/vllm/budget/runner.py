@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from planner.engines.vllm.deployment import Resolved
+from planner.engines.vllm.resolve import Resolved
 from planner.hardware.gpus import Gpu
 from planner.memory import activations as terms
 from planner.model.kinds.feed_forward import Moe

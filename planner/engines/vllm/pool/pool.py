@@ -111,6 +111,11 @@ class Pool:
             return 1
         return max(available_bytes, 0) // self.bytes_per_block
 
+    def requests(self, num_blocks: int, length: int) -> int:
+        """Whole requests of `length` tokens in so many blocks; no end of them where nothing is kept."""
+        needed = self.blocks_for(length)
+        return num_blocks // needed if needed else 1 << 30
+
     def needed_bytes(self, length: int) -> int:
         """Bytes one request of `length` tokens reserves, as the capacity check counts them."""
         if self.per_layer_check:

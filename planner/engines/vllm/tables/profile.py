@@ -199,6 +199,11 @@ def profile_with_runner(version: str, runner: str) -> EngineProfile:
     raise UsageError(f"vLLM {version} has no {runner.upper()} model runner", field="model_runner")
 
 
+def version_range() -> tuple[str, str]:
+    """The oldest and the newest release that is described, as major and minor."""
+    return ".".join(map(str, _OLDEST)), ".".join(map(str, _NEWEST))
+
+
 @cache
 def validated_versions() -> tuple[str, ...]:
     """The releases whose figures were checked on measured starts, oldest first: "0.19"."""

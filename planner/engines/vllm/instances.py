@@ -11,33 +11,23 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from planner.contract.lengths import Lengths
+from planner.contract.workload import ONE_REQUEST, Workload
 from planner.engines.vllm.deployment import Deployment
-from planner.engines.vllm.plan import ServingPlan, plan_serving
-from planner.errors import UsageError
+from planner.engines.vllm.plan import VllmPlan, plan_one
 from planner.model.model import Model
 from planner.units import format_size
 
-_MOST: int = 64
 
-
-def plan_instances(
-    model: Model,
-    deployment: Deployment,
-    instances: int,
-    *,
-    input_lengths: Lengths | None = None,
-    output_lengths: Lengths | None = None,
-    notes: tuple[str, ...] = (),
-) -> ServingPlan:
-    """The plan of the last of so many equal instances on each card: the one that finds least.
+def plan_serving(
+    model: Model, deployment: Deployment, workload: Workload = ONE_REQUEST, *, notes: tuple[str, ...] = ()
+) -> VllmPlan:
+    """The plan of a deployment; of several equal instances on each card, that of the one that finds least.
 
     Raises:
-        UsageError: an absurd number of instances, and what `plan_serving` raises.
+        PlannerError: as `plan_one`.
     """
-    if not 1 <= instances <= _MOST:
-        raise UsageError(f"--instances is {instances}; expected 1 to {_MOST}", field="instances")
-    alone = plan_serving(model, deployment, input_lengths=input_lengths, output_lengths=output_lengths, notes=notes)
+    alone = plan_one(model, deployment, workload, notes=notes)
+    instances = deployment.instances
     if instances == 1:
         return alone
     beside, held = _beside(alone), footprint_bytes(alone)
@@ -54,20 +44,14 @@ def plan_instances(
             f" for about k x {fraction:g}"
         )
     others = deployment.already_used_bytes + (instances - 1) * held
-    return plan_serving(
-        model,
-        replace(deployment, already_used_bytes=others),
-        input_lengths=input_lengths,
-        output_lengths=output_lengths,
-        notes=(*notes, *said),
-    )
+    return plan_one(model, replace(deployment, already_used_bytes=others), workload, notes=(*notes, *said))
 
 
-def footprint_bytes(plan: ServingPlan) -> int:
+def footprint_bytes(plan: VllmPlan) -> int:
     """What one instance holds on its fullest card, at best estimates."""
     return plan.budget.requested_bytes + _beside(plan)
 
 
-def _beside(plan: ServingPlan) -> int:
+def _beside(plan: VllmPlan) -> int:
     inside = {part.name for part in plan.budget.inside}
     return sum(part.best for part in plan.budget.outside if part.name != "other_processes" and part.name not in inside)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from planner.errors import UsageError
 
@@ -59,6 +59,8 @@ class Lever:
         after: the value as text.
         detail: overrides the kind's.
         phase: overrides the kind's.
+        renew: the lever with its values as they are on another plan; None: they depend on nothing else.
+        helps: whether pulling it goes the right way for what a plan is short of; None: always.
     """
 
     kind: Kind
@@ -69,6 +71,8 @@ class Lever:
     after: Callable[[Value], str] = str
     detail: str = ""
     phase: str = ""
+    renew: Callable[[Any], Lever | None] | None = None
+    helps: Callable[[Any], bool] | None = None
 
     def set_to(self, value: Value) -> Setting:
         """The lever pulled to one of its values."""
@@ -108,11 +112,12 @@ class Effect:
     Args:
         saves_bytes: on the fullest rank: what the plan before needs less what the plan after needs; for the memory
             fraction, what it moves to where it is short.
-        fits_alone: the plan after fits.
+        verdict: of the plan after; fits_alone: it counts as fitting.
     """
 
     setting: Setting
     saves_bytes: int
+    verdict: str
     fits_alone: bool
 
 
@@ -146,7 +151,11 @@ class Question(Protocol[Plan]):
         ...
 
     def fits(self, changes: Changes) -> bool:
-        """Whether the plan with these changes fits, every term at its high end."""
+        """Whether the plan with these changes counts as fitting."""
+        ...
+
+    def accepts(self, plan: Plan) -> bool:
+        """Whether a plan counts as fitting."""
         ...
 
     def verdict(self, plan: Plan) -> str:
@@ -165,19 +174,12 @@ class Question(Protocol[Plan]):
         """How many cards a plan takes, and how many pipeline stages."""
         ...
 
-    def renewed(self, lever: Lever, changes: Changes) -> Lever:
-        """The lever with its values as they are after other changes."""
-        ...
-
-    def helps(self, before: Plan, lever: Lever) -> bool:
-        """Whether pulling the lever goes the right way for what this plan is short of."""
-        ...
-
 
 @cache
 def kinds(table: str) -> dict[str, Kind]:
-    """The levers of a table ("serving_levers.csv", "training_levers.csv") by name, in its order."""
-    text = files("planner.levers").joinpath(table).read_text("utf-8")
+    """The levers of a table ("planner.engines.vllm.tables:levers.csv") by name, in its order."""
+    package, _, name = table.partition(":")
+    text = files(package).joinpath(name).read_text("utf-8")
     return {
         row["name"]: Kind(**{key: int(cell) if key in ("rank", "step") else cell for key, cell in row.items()})  # type: ignore[arg-type]
         for row in csv.DictReader(text.splitlines())

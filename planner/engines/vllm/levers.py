@@ -9,35 +9,32 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
+from planner.contract.component import total
+from planner.contract.engine import Layout
+from planner.contract.lever import Kind, Lever, Value, kinds
 from planner.engines.vllm.budget.graphs import capture_sizes
-from planner.engines.vllm.plan import ServingPlan
+from planner.engines.vllm.deployment import Deployment
+from planner.engines.vllm.plan import VllmPlan
 from planner.engines.vllm.stages import tensor_parallel_sizes
 from planner.engines.vllm.tables.flags import version_has
 from planner.hardware.gpus import Gpu
-from planner.levers.lever import Kind, Lever, Value, kinds
 from planner.model.kinds.feed_forward import Moe
+from planner.model.model import Model
 from planner.units import GIB
 
-TABLE: Final = "serving_levers.csv"
+TABLE: Final = "planner.engines.vllm.tables:levers.csv"
 
 # Assumed: GPUs of one node; the shortest context, the smallest batch and the fewest sequences worth proposing.
 _NODE: Final = 8
+_MOST_STAGES: Final = 16
 _FEWEST_SEQUENCES: Final = 8
 _SHORTEST_CONTEXT: Final = 1024
 _SMALLEST_BATCH: Final = 512
 
 
-def serving_levers(plan: ServingPlan, keep: frozenset[str] = frozenset()) -> tuple[Lever, ...]:
-    """The levers that apply to a plan, cheapest first; values mildest first.
-
-    Args:
-        keep: inputs that must stay as they are.
-    """
-    return tuple(lever for lever in _all(plan) if lever.kind.input not in keep and len(lever.values))
-
-
-def _all(plan: ServingPlan) -> Iterator[Lever]:
-    yield from fraction(plan)
+def serving_levers(plan: VllmPlan) -> Iterator[Lever]:
+    """The levers that apply to a plan, cheapest first; values mildest first."""
+    yield from _fraction(plan)
     yield from _graphs(plan)
     yield from _batch(plan)
     yield from _images(plan)
@@ -52,15 +49,15 @@ def _kind(name: str) -> Kind:
     return kinds(TABLE)[name]
 
 
-def fraction(plan: ServingPlan) -> Iterator[Lever]:
+def _fraction(plan: VllmPlan) -> Iterator[Lever]:
     """The memory fraction, up or down to the largest that leaves room for what lives outside it (all terms high)."""
     resolved = plan.resolved
     if resolved.asked.kv_cache_memory_bytes is not None:
         return
-    total = resolved.gpu_memory_bytes
-    outside = max(sum(part.high for part in stage.outside) for stage in plan.stages)
+    card = resolved.gpu_memory_bytes
+    outside = max(total(stage.outside, "high") for stage in plan.stages)
     present = round(resolved.gpu_memory_utilization * 100, 6)
-    most = min(math.floor((total - outside + resolved.asked.safety_margin_bytes) / total * 100 - 1e-9), 99)
+    most = min(math.floor((card - outside + resolved.asked.safety_margin_bytes) / card * 100 - 1e-9), 99)
     if most > present:
         percents: Iterable[int] = range(math.floor(present) + 1, most + 1)
         phase = "cache sizing"
@@ -77,10 +74,24 @@ def fraction(plan: ServingPlan) -> Iterator[Lever]:
         flag=lambda value: f"--gpu-memory-utilization {value:g}",
         detail=detail,
         phase=phase,
+        # its values depend on what other changes leave outside it
+        renew=lambda other: next(_fraction(other), None),
+        helps=lambda before: _goes_the_right_way(before, rises=most > present),
     )
 
 
-def _graphs(plan: ServingPlan) -> Iterator[Lever]:
+def _goes_the_right_way(plan: VllmPlan, *, rises: bool) -> bool:
+    """The fraction's move goes to the side that is short: down is no help while the cache itself does not fit."""
+    if plan.verdict != "does_not_fit":
+        return True
+    error = plan.startup_error
+    outside_short = plan.outside.free_bytes < 0 or (
+        error is not None and error.kind in ("free_memory", "outside_budget")
+    )
+    return rises != outside_short
+
+
+def _graphs(plan: VllmPlan) -> Iterator[Lever]:
     sizes = capture_sizes(plan.model, plan.resolved)
     if not sizes:
         return
@@ -102,12 +113,12 @@ def _graphs(plan: ServingPlan) -> Iterator[Lever]:
     )
 
 
-def _batch(plan: ServingPlan) -> Iterator[Lever]:
+def _batch(plan: VllmPlan) -> Iterator[Lever]:
     resolved = plan.resolved
     yield Lever(
         kind=_kind("max-num-seqs"),
         before=str(resolved.max_num_seqs),
-        values=_powers_below(resolved.max_num_seqs, max(resolved.asked.concurrency, _FEWEST_SEQUENCES)),
+        values=_powers_below(resolved.max_num_seqs, max(plan.workload.concurrency, _FEWEST_SEQUENCES)),
         changes=lambda value: {"max_num_seqs": value},
         flag=lambda value: f"--max-num-seqs {value}",
     )
@@ -124,7 +135,7 @@ def _batch(plan: ServingPlan) -> Iterator[Lever]:
     )
 
 
-def _images(plan: ServingPlan) -> Iterator[Lever]:
+def _images(plan: VllmPlan) -> Iterator[Lever]:
     asked, version = plan.resolved.asked, plan.resolved.profile.version
     towers = any(stack.tokens_per_item for stack in plan.model.spec.stacks)
     if not towers or asked.language_model_only or asked.limit_images == 0:
@@ -143,21 +154,21 @@ def _images(plan: ServingPlan) -> Iterator[Lever]:
             kind=_kind("limit-mm-per-prompt"),
             before=before,
             values=(1,),
-            changes=lambda value: {"limit_images": value},
+            changes=lambda value: {"limit_mm_per_prompt": f'{{"image": {value}}}'},
             flag=lambda value: f"--limit-mm-per-prompt '{{\"image\": {value}}}'",
         )
     yield Lever(
         kind=_kind("language-model-only"),
         before=before,
         values=(0,),
-        changes=lambda value: {"limit_images": value},
+        changes=lambda value: {"limit_mm_per_prompt": f'{{"image": {value}}}'},
         flag=lambda value: f"--limit-mm-per-prompt '{{\"image\": {value}}}'",
     )
 
 
-def _length(plan: ServingPlan) -> Iterator[Lever]:
+def _length(plan: VllmPlan) -> Iterator[Lever]:
     resolved = plan.resolved
-    concurrency, length = resolved.asked.concurrency, resolved.max_model_len
+    concurrency, length = plan.workload.concurrency, resolved.max_model_len
     yield Lever(
         kind=_kind("concurrency"),
         before=str(concurrency),
@@ -166,8 +177,8 @@ def _length(plan: ServingPlan) -> Iterator[Lever]:
         flag=lambda value: f"--concurrency {value}",
     )
     # what was stated must stay servable: never below the longest request, up to it where it is refused
-    stated = max((point.tokens_per_request for point in plan.workload if point.at != "max_model_len"), default=0)
-    if length < stated <= plan.model.longest_request:
+    stated = max((point.tokens_per_request for point in plan.points if point.at != "max_model_len"), default=0)
+    if length < stated <= plan.positions:
         yield Lever(
             kind=_kind("max-model-len-raised"),
             before=str(length),
@@ -175,7 +186,7 @@ def _length(plan: ServingPlan) -> Iterator[Lever]:
             changes=lambda value: {"max_model_len": value},
             flag=lambda value: f"--max-model-len {value}",
         )
-    most = length - 1 if resolved.asked.allow_long_max_model_len else min(length - 1, plan.model.longest_request)
+    most = length - 1 if resolved.asked.allow_long_max_model_len else min(length - 1, plan.positions)
     yield Lever(
         kind=_kind("max-model-len"),
         before=str(length),
@@ -185,7 +196,7 @@ def _length(plan: ServingPlan) -> Iterator[Lever]:
     )
 
 
-def _cache_format(plan: ServingPlan) -> Iterator[Lever]:
+def _cache_format(plan: VllmPlan) -> Iterator[Lever]:
     asked = plan.resolved.asked
     if asked.kv_cache_dtype not in ("auto", "bfloat16", "float16", "float32"):
         return
@@ -205,7 +216,7 @@ def _cache_format(plan: ServingPlan) -> Iterator[Lever]:
     )
 
 
-def _weights(plan: ServingPlan) -> Iterator[Lever]:
+def _weights(plan: VllmPlan) -> Iterator[Lever]:
     asked = plan.resolved.asked
     if plan.model.spec.quantization_config is not None or plan.model.stored or asked.quantization is not None:
         return  # a quantised checkpoint is served as it is
@@ -241,11 +252,11 @@ def _pair(text: str) -> tuple[int, int]:
 
 @cache
 def _choices() -> tuple[dict[str, str], ...]:
-    text = files("planner.levers").joinpath("weight_choices.csv").read_text("utf-8")
+    text = files("planner.engines.vllm.tables").joinpath("weight_choices.csv").read_text("utf-8")
     return tuple(csv.DictReader(text.splitlines()))
 
 
-def _cards(plan: ServingPlan) -> Iterator[Lever]:
+def _cards(plan: VllmPlan) -> Iterator[Lever]:
     asked, model = plan.resolved.asked, plan.model
     sizes = tensor_parallel_sizes(model, largest=_NODE)
     yield Lever(
@@ -276,7 +287,7 @@ def _cards(plan: ServingPlan) -> Iterator[Lever]:
         )
 
 
-def _offload(plan: ServingPlan) -> Iterator[Lever]:
+def _offload(plan: VllmPlan) -> Iterator[Lever]:
     weights = plan.budget.component("weights")
     assert weights is not None
     present = plan.resolved.asked.cpu_offload_bytes // GIB
@@ -287,6 +298,19 @@ def _offload(plan: ServingPlan) -> Iterator[Lever]:
         changes=lambda value: {"cpu_offload_bytes": int(value) * GIB},
         flag=lambda value: f"--cpu-offload-gb {value}",
     )
+
+
+def layouts(model: Model, deployment: Deployment) -> Iterator[Layout]:
+    """Every layout: tensor parallel within a node, pipeline stages beyond, fewest cards first."""
+    sizes = tensor_parallel_sizes(model, largest=_NODE)
+    deepest = min(_MOST_STAGES, len(model.spec.layers))
+    found = [(ways, stages) for ways in sizes for stages in range(1, deepest + 1)]
+    for ways, stages in sorted(found, key=lambda layout: (layout[0] * layout[1], layout[1])):
+        yield Layout(
+            cards=ways * stages * deployment.data_parallel_size,
+            stages=stages,
+            changes={"tensor_parallel_size": ways, "pipeline_parallel_size": stages},
+        )
 
 
 def _powers_below(present: int, floor: int) -> tuple[Value, ...]:
