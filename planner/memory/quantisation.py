@@ -11,13 +11,14 @@ from dataclasses import replace
 from typing import Final
 
 from planner.errors import UnsupportedQuantization
-from planner.memory.format_table import plain_format
+from planner.memory.format_table import format_rows, plain_format
 from planner.memory.scheme import TOWERS, Rules, WeightScheme
 from planner.model.config import RawConfig
+from planner.model.model import Model
 from planner.model.spec import ModelSpec
 from planner.model.tensor import Role
 
-__all__ = ["WeightScheme", "plain_scheme", "scheme_from_config", "scheme_from_name"]
+__all__ = ["WeightScheme", "as_asked", "plain_scheme", "scheme_from_config", "scheme_from_name"]
 
 _ROLES_OF: Final = {
     "attention": (Role.ATTENTION,),
@@ -55,7 +56,7 @@ def scheme_from_config(spec: ModelSpec, *, dtype: str | None = None) -> WeightSc
     raw = RawConfig(config, path="config.json: quantization_config")
     spread = read_spread(raw)
     if config.get("quant_method") == "gguf":
-        return replace(_mix_scheme(raw.text("mix"), spec), spread=spread)
+        return _mix_scheme(raw.text("mix"), spec)
     # readers of quantised checkpoints are loaded when there is one: plain models start faster
     from planner.memory.dialects import read_dialect
 
@@ -74,6 +75,53 @@ def scheme_from_config(spec: ModelSpec, *, dtype: str | None = None) -> WeightSc
         notes=reading.notes,
         spread=spread,
     )
+
+
+def as_asked(model: Model, quantization: str | None) -> Model:
+    """The model that an export of this name is made from.
+
+    A checkpoint that is released quantised is the model itself as long as the name is of its own kind of storage
+    ("fp8" for DeepSeek-V3, whose blocks are fp8); another name ("awq") means an export, which is made from the
+    unquantised shape. Its plan says so.
+    """
+    if quantization is None or model.spec.quantization_config is None or model.stored:
+        return model
+    wanted = _families_of_name(quantization, model.spec)
+    released = scheme_from_config(model.spec)
+    if not wanted or wanted & _families(released):
+        return model
+    key = ("as asked", quantization)
+    found = model.memo.get(key)
+    if not isinstance(found, Model):
+        note = (
+            f"released as {released.label}; --quantization {quantization} is planned as an export of the unquantised"
+            f" shape"
+        )
+        found = replace(
+            model,
+            spec=replace(model.spec, quantization_config=None),
+            notes=(*model.notes, note),
+            stored_bytes=None,
+            memo={},
+        )
+        model.memo[key] = found
+    return found
+
+
+def _families_of_name(name: str, spec: ModelSpec) -> frozenset[str]:
+    """The kinds of storage that a name stands for; empty for a name that is not understood, which is refused later."""
+    try:
+        return _families(scheme_from_name(name, replace(spec, quantization_config=None)))
+    except UnsupportedQuantization:
+        return frozenset()
+
+
+def _families(scheme: WeightScheme) -> frozenset[str]:
+    """Families of the formats, by the rows of `formats.csv`."""
+    names = [stored.name for stored in scheme.assignment.formats] if scheme.assignment is not None else []
+    rows = format_rows()
+    known = [max((row for row in rows if name.startswith(row)), key=len, default="") for name in names]
+    return frozenset(rows[row].family for row in known if row)
 
 
 def keep_kinds(rules: Rules, raw: RawConfig) -> Rules:
@@ -109,8 +157,8 @@ def scheme_from_name(
 ) -> WeightScheme:
     """The usual export of that name; its defaults are in the notes.
 
-    A model that is released quantised (DeepSeek-V3 in fp8) is taken in its unquantised shape, as whoever makes an export
-    of it does.
+    A model that is released quantised (DeepSeek-V3 in fp8) is taken in its unquantised shape, as whoever makes an
+    export of it does.
 
     Args:
         name: "awq", "gptq", "w4a16", "fp8", "nf4", "exl3-4.0bpw", "Q4_K_M", ... (see the formats command).

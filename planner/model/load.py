@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from planner.errors import SourceError
 from planner.model.config import RawConfig
 from planner.model.families import build_spec
 from planner.model.model import Model
-from planner.model.names.bundled import bundled_file, is_hub_id
-from planner.model.names.resolve import Resolved, nearest_to, resolve_bundled, resolve_name
+from planner.model.names.bundled import bundled_file, find_exact, is_hub_id
 from planner.model.positions import stretched_positions
 from planner.model.sources.json_file import read_json_object
 from planner.model.sources.stored import StoredTensor
+
+if TYPE_CHECKING:
+    from planner.model.names.resolve import Resolved
 
 _LONGEST_NAME: Final = 300
 
@@ -40,13 +42,17 @@ def load_model(source: str | Path, *, assume_family: str | None = None, revision
     path = Path(text).expanduser()
     if _exists(path):
         return _from_path(path, assume_family)
-    bundled = resolve_bundled(text)
-    if bundled is not None:
-        return _from_json(bundled_file(bundled), bundled, "bundled config", assume_family)
-    if revision is None:
-        resolved = resolve_name(text)
+    found = find_exact(text)
+    if found is None:
+        # the rules of names are read when no bundled model has this very name
+        from planner.model.names.resolve import nearest_to, resolve_bundled, resolve_name
+
+        found = resolve_bundled(text)
+        resolved = resolve_name(text) if found is None and revision is None else None
         if resolved is not None:
             return _from_resolved(text, resolved, assume_family)
+    if found is not None:
+        return _from_json(bundled_file(found), found, "bundled config", assume_family)
     if path.suffix in (".json", ".gguf", ".safetensors") or text.startswith((".", "/", "~")):
         raise SourceError(f"{text}: no such file or folder")
     if not is_hub_id(text):
@@ -119,6 +125,7 @@ def model_from_config(
 
 
 def _from_hub(repo_id: str, revision: str | None, assume_family: str | None) -> Model:
+    from planner.model.names.resolve import nearest_to
     from planner.model.sources.hub import fetch_config
     from planner.model.sources.weights import model_of_repository
 

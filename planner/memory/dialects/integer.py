@@ -125,7 +125,9 @@ def read_mlx(raw: RawConfig) -> Reading:
     if not 2 <= bits <= 8:
         raise unsupported(raw, "bits", bits, "2 to 8")
     stored = grouped_format(f"mlx_{bits}bit", group_of(raw, default=64))
-    return Reading(label=stored.name, rules=Rules((Rule(stored),), head=stored, embedding=stored, skip_roles=TOWERS))
+    rules = Rules((Rule(stored),), head=stored, embedding=stored, skip_roles=TOWERS)
+    note = "an MLX export is read by MLX alone: other engines need another export of the same model"
+    return Reading(label=stored.name, rules=rules, notes=(note,))
 
 
 def read_eetq(raw: RawConfig) -> Reading:

@@ -1,9 +1,10 @@
 """An export's name -> its base model and how it is stored, by the rules of `exports.csv`.
 
 A rule is a row: which makers (`*`: any), how the name ends (a regular expression), for which families of base models
-(model types, `experts`, `key=value` of the config, joined by +), the storage, group size, what stays in 16 bit, the cache type that the export
-states, how much of the weights the name does not decide (thousandths), and the evidence. A row that names the maker
-comes before one for all, then one that names the family, then the longer ending.
+(model types, `experts`, `key=value` of the config, joined by +), the storage, group size, what stays in 16 bit, the
+cache type that the export states, how much of the weights the name does not decide (thousandths), what the export
+changes of the base's config, and the evidence. A row that names the maker comes before one for all, then one that
+names the family, then the longer ending.
 """
 
 from __future__ import annotations
@@ -114,9 +115,7 @@ def holds_for(rule: ExportRule, config: Mapping[str, object]) -> bool:
     inner = config.get("text_config")
     values = {**config, **inner} if isinstance(inner, Mapping) else config
     experts = any(values.get(key) for key in _EXPERTS)
-    return any(
-        all(_fits(word, own, experts, values) for word in family.split("+")) for family in rule.families
-    )
+    return any(all(_fits(word, own, experts, values) for word in family.split("+")) for family in rule.families)
 
 
 def _fits(word: str, model_type: str, experts: bool, values: Mapping[str, object]) -> bool:

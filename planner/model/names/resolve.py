@@ -16,7 +16,9 @@ _SITES: Final = ("https://huggingface.co/", "huggingface.co/", "hf.co/")
 _SPLIT_FILE: Final = re.compile(r"-\d{5}-of-\d{5}(?=\.gguf$)", re.IGNORECASE)
 _MIX: Final = re.compile(r"(ud-)?(iq|q|tq)\d\w*|mxfp4_moe|f16|bf16|f32", re.IGNORECASE)
 _AFTER_COLON: Final = {"awq": "awq", "gptq": "gptq-int4", "fp8": "fp8-dynamic", "nvfp4": "nvfp4", "mxfp4": "mxfp4"}
-# Exporters who start from a float32 checkpoint write 16 bit (unsloth's gemma exports; vLLM casts what is not quantised).
+# Parts that not every model has, by what its config has then.
+_PARTS: Final = {"vision": ("vision_config", "audio_config"), "draft": ("num_nextn_predict_layers",)}
+# Exporters who start from a float32 checkpoint write 16 bit (unsloth's gemma exports; vLLM casts the rest).
 _SIXTEEN_BIT: Final = "bfloat16"
 
 
@@ -130,8 +132,8 @@ def _export(organisation: str, last: str) -> Resolved | None:
 
     for reading in read_export_name(present_name(organisation), last):
         base = find_base(organisation, reading.base) or find_sibling(organisation, reading.base)
-        rule = reading.rule
-        if base is None or not holds_for(rule, read_json_object(bundled_file(base))):
+        rule, values = reading.rule, {} if base is None else read_json_object(bundled_file(base))
+        if base is None or not holds_for(rule, values):
             continue
         shown = f"{organisation}/{last}" if organisation else last
         if not reading.storage:
@@ -140,11 +142,12 @@ def _export(organisation: str, last: str) -> Resolved | None:
         stated = stated_config(
             reading.storage, group_size=reading.group_size, keeps=rule.keeps, cache=rule.cache, spread=rule.spread
         )
-        makers = " ".join(sorted(rule.makers)) or "any maker"
+        makers = "this maker's" if rule.makers else "any maker's"
         note = f"{shown} is read by its name: {base} stored as {reading.storage}"
-        note += f", kept in 16 bit: {', '.join(rule.keeps)}" if rule.keeps else ""
+        kept = [word for word in rule.keeps if word not in _PARTS or any(key in values for key in _PARTS[word])]
+        note += f", kept in 16 bit: {', '.join(kept)}" if kept else ""
         note += f", cache {rule.cache}" if rule.cache else ""
-        note += f" (rule {rule.ending} of {makers}: {rule.evidence})"
+        note += f" (as {makers} names that end in {reading.ending}: {rule.evidence})"
         if rule.spread != (0, 0):
             note += "; what else stays in 16 bit the name does not say: the file's header decides"
         return Resolved(

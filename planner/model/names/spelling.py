@@ -122,8 +122,9 @@ def nearest(last_part: str) -> str | None:
     """The bundled model whose last part is nearest, a maker's before a copy's."""
     wanted = _letters(last_part)
     keys = {_letters(name): name for name in by_last_part()}
-    begins = [key for key in keys if key.startswith(wanted)] if wanted else []
-    close = sorted(begins, key=lambda key: (len(key), key))[:1]
+    longer = [key for key in keys if key.startswith(wanted)] if wanted else []
+    shorter = [key for key in keys if wanted.startswith(key)]
+    close = sorted(longer, key=lambda key: (len(key), key))[:1] or sorted(shorter, key=len)[-1:]
     if not close:
         close = difflib.get_close_matches(wanted, keys, n=1, cutoff=0.5)
     return find_base("", keys[close[0]]) if close else None
@@ -131,5 +132,3 @@ def nearest(last_part: str) -> str | None:
 
 def _letters(text: str) -> str:
     return re.sub(r"[^a-z0-9]", "", fold(text))
-
-
