@@ -15,7 +15,6 @@ from typing import Final, Literal
 from planner.errors import UsageError
 from planner.hardware.gpus import Gpu
 
-Interconnect = Literal["auto", "nvlink", "pcie", "none"]
 # How one process reaches another card's memory: "peer" is PCIe with peer access, "none" goes through host memory.
 Reach = Literal["nvlink", "xgmi", "peer", "none"]
 
@@ -31,13 +30,14 @@ class Link:
     kind: str
 
 
-def link_of(gpu: Gpu, interconnect: Interconnect = "auto") -> Link | None:
+def link_of(gpu: Gpu, interconnect: str = "auto") -> Link | None:
     """The link between two such cards; None where the table says nothing.
 
     A vendor's GB/s counts both directions of all links together: one direction is half.
 
     Args:
-        interconnect: "nvlink" takes an optional bridge as fitted, "pcie" and "none" leave NVLink out.
+        interconnect: "auto", "nvlink", "pcie" or "none"; "nvlink" takes an optional bridge as fitted, the last two
+            leave NVLink out.
 
     Raises:
         UsageError: NVLink is asked of a card that cannot have it.
@@ -51,7 +51,7 @@ def link_of(gpu: Gpu, interconnect: Interconnect = "auto") -> Link | None:
     return Link(_lanes()[slow[1]] * int(slow[2]), "pcie")
 
 
-def reach_of(gpu: Gpu | None, interconnect: Interconnect = "auto") -> Reach:
+def reach_of(gpu: Gpu | None, interconnect: str = "auto") -> Reach:
     """How a process on one such card reaches the memory of another.
 
     GeForce cards since the RTX 20 have no peer access over PCIe (NVIDIA's driver; vLLM then does without its own
@@ -69,7 +69,7 @@ def reach_of(gpu: Gpu | None, interconnect: Interconnect = "auto") -> Reach:
     return "peer"
 
 
-def _fast(gpu: Gpu, interconnect: Interconnect) -> re.Match[str] | None:
+def _fast(gpu: Gpu, interconnect: str) -> re.Match[str] | None:
     if interconnect in ("pcie", "none"):
         return None
     found = _FAST.search(gpu.interconnect)

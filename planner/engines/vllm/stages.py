@@ -97,14 +97,29 @@ def tensor_parallel_sizes(
     return found
 
 
+def _layers_of_stages(model: Model, resolved: Resolved) -> tuple[int, ...]:
+    """Layers of every stage: as VLLM_PP_LAYER_PARTITION says, else as the release shares them out.
+
+    Raises:
+        UsageError: a partition of another number of stages or of layers.
+    """
+    stages, total = resolved.asked.pipeline_parallel_size, len(model.spec.layers)
+    stated = resolved.asked.pipeline_layer_partition
+    if stated is None:
+        return stage_layer_counts(total, stages, remainder_to_last=resolved.profile.remainder_to_last)
+    if len(stated) != stages or sum(stated) != total:
+        raise UsageError(
+            f"VLLM_PP_LAYER_PARTITION={','.join(map(str, stated))} has {len(stated)} stages and {sum(stated)} layers;"
+            f" --pipeline-parallel-size is {stages} and the model has {total} layers",
+            field="pipeline_layer_partition",
+        )
+    return stated
+
+
 def stages_of(
     model: Model, resolved: Resolved, scheme: WeightScheme, parallelism: Parallelism
 ) -> tuple[StageBudget, ...]:
-    counts = stage_layer_counts(
-        len(model.spec.layers),
-        parallelism.pipeline_parallel_size,
-        remainder_to_last=resolved.profile.remainder_to_last,
-    )
+    counts = _layers_of_stages(model, resolved)
     utilization = utilization_of(resolved)
     slices = stage_slices(counts)
     return tuple(

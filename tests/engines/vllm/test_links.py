@@ -92,3 +92,39 @@ def test_a_pair_of_consumer_cards_is_not_charged_for_nvlink(version: str) -> Non
     found = plan("rtx-4090", version, "Qwen/Qwen2.5-7B-Instruct", tensor_parallel_size=2)
     part = found.budget.component("non_torch")
     assert part is not None and part.high <= 0.3 * GIB
+
+
+@pytest.mark.parametrize(
+    ("gpu", "version", "name"), [("h100", "0.19.0", "nccl_outside"), ("h100", "0.10.2", "non_torch")]
+)
+def test_the_custom_all_reduce_can_be_left_out(gpu: str, version: str, name: str) -> None:
+    """Two shared buffers and the ranks' table, 8 MiB each, where the cards reach each other."""
+    ways = {"tensor_parallel_size": 2, "name": "Qwen/Qwen2.5-7B-Instruct"}
+    parts = [
+        plan(gpu, version, disable_custom_all_reduce=off, **ways).budget.component(name)  # type: ignore[arg-type]
+        for off in (False, True)
+    ]
+    assert parts[0] is not None and parts[1] is not None
+    assert parts[0].best - parts[1].best == 24 << 20
+    without = [
+        plan("rtx-4090", version, disable_custom_all_reduce=off, **ways).budget.component(name)  # type: ignore[arg-type]
+        for off in (False, True)
+    ]
+    assert without[0] == without[1]
+
+
+def test_layers_of_the_stages_as_the_environment_says() -> None:
+    even = plan("h100", "0.19.0", "Qwen/Qwen3-32B", tensor_parallel_size=1, pipeline_parallel_size=2)
+    asked = plan("h100", "0.19.0", "Qwen/Qwen3-32B", tensor_parallel_size=1, pipeline_parallel_size=2,
+                 pipeline_layer_partition=(40, 24))  # fmt: skip
+    assert [stage.layers.stop - stage.layers.start for stage in even.stages] == [32, 32]
+    assert [stage.layers.stop - stage.layers.start for stage in asked.stages] == [40, 24]
+    with pytest.raises(UsageError, match="VLLM_PP_LAYER_PARTITION"):
+        plan("h100", "0.19.0", "Qwen/Qwen3-32B", tensor_parallel_size=1, pipeline_parallel_size=2,
+             pipeline_layer_partition=(40, 25))  # fmt: skip
+
+
+@pytest.mark.parametrize(("version", "stated", "inside"), [("0.19.0", True, True), ("0.20.0", False, False)])
+def test_graphs_in_the_fraction_as_the_environment_says(version: str, stated: bool, inside: bool) -> None:
+    found = plan("h100", version, "Qwen/Qwen3-8B", tensor_parallel_size=1, estimate_cudagraphs=stated)
+    assert ("cuda_graphs" in {part.name for part in found.budget.inside}) is inside

@@ -21,6 +21,7 @@ from planner.engines.vllm.budget.runner import (
     distinct,
     other_sampler,
     sampler_terms,
+    samples,
     situation_of,
     uses_v2_runner,
 )
@@ -54,7 +55,7 @@ def activation_peak(
     kept = kept_buffers(model, resolved, parallelism, layers)
     fixed = kept + _held(model, resolved, parallelism, layers)
     forward = _forward(model, resolved, parallelism, layers, quantised_inputs=quantised_inputs)
-    sampler = sampler_terms(model, resolved) if last and model.spec.decoder else ()
+    sampler = sampler_terms(model, resolved) if last and samples(model, resolved) else ()
     forward_bytes, sampler_bytes = (sum(term.size for term in side) for side in (forward, sampler))
     winner = sampler if sampler_bytes > forward_bytes else forward
     chosen = fixed + winner

@@ -15,8 +15,8 @@ from planner.contract.component import Component, Side, exact, total
 from planner.engines.vllm.budget.activation import activation_peak, kept_buffers, per_layer_width
 from planner.engines.vllm.budget.adapters import lora_slots
 from planner.engines.vllm.budget.engine_layout import absorbed_bytes, engine_spec
-from planner.engines.vllm.budget.graphs import graph_components
-from planner.engines.vllm.budget.runner import Term, situation_of, uses_v2_runner
+from planner.engines.vllm.budget.graphs import FIRST_GRAPH_PROBE, graph_components
+from planner.engines.vllm.budget.runner import Term, samples, situation_of, uses_v2_runner
 from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.storage import is_plain, quantises_inputs
 from planner.engines.vllm.tables.overhead import overhead
@@ -34,6 +34,8 @@ from planner.units import format_size, gib
 _LATENT_BACKEND_WORKSPACE: Final = (0, 10, 0)
 # V0 loads the adapters' slots inside the measured window (worker/model_runner.py load_model 0.8.5)
 _V0_COUNTS_SLOTS: Final = (0, 8, 0)
+# vLLM's own all-reduce reads the other cards' memory
+_PEERS: Final = ("nvlink", "xgmi", "peer")
 _PENALTIES_SOURCE: Final = "vLLM 0.33.0 v1/worker/gpu/sample/penalties.py"
 
 
@@ -123,7 +125,13 @@ def stage_budget(
     if graphs is not None:
         estimate, actual = graphs
         silent = uses_v2_runner(model, resolved) and not resolved.profile.v2_graph_estimate
-        if resolved.profile.graphs_inside and not silent:
+        counted = resolved.profile.graphs_inside
+        if (
+            resolved.asked.estimate_cudagraphs is not None
+            and parse_version(resolved.profile.version) >= FIRST_GRAPH_PROBE
+        ):
+            counted = resolved.asked.estimate_cudagraphs
+        if counted and not silent:
             inside.append(estimate)
         else:
             outside.append(actual)
@@ -134,7 +142,7 @@ def stage_budget(
         (inside if resolved.profile.accounting == "device_used" else outside).append(other)
     if resolved.profile.accounting == "device_used":
         inside.append(_context(resolved))
-    unproved = version_band(resolved.profile, gpus=parallelism.tensor_parallel_size * stages)
+    unproved = version_band(resolved.profile)
     if unproved is not None:
         inside.append(unproved)
     return StageBudget(
@@ -173,11 +181,12 @@ def weights_of(
         drafts,
         resolved.element_bytes,
         asked.mm_encoder_tp_mode,
+        asked.pools,
     )
     found = model.memo.get(key)
     if not isinstance(found, StageWeights):
         found = stage_weights(
-            engine_spec(model, exported=asked.quantization is not None),
+            engine_spec(model, exported=asked.quantization is not None, pools=asked.pools),
             scheme,
             parallelism,
             layers=layers,
@@ -239,11 +248,15 @@ def _weight_component(
 
 def _table(model: Model, resolved: Resolved, quantity: str, what: str) -> Component:
     row = overhead(quantity, situation_of(model, resolved))
+    where = "non_torch" if resolved.profile.nccl_in_non_torch else "nccl_outside"
+    saved = _all_reduce_saved(model, resolved) if quantity == where else 0
+    if saved:
+        what += f", without the custom all-reduce's {format_size(saved)}"
     return Component(
         name=quantity,
-        low=row.low,
-        best=row.best,
-        high=row.high,
+        low=max(0, row.low - saved),
+        best=max(0, row.best - saved),
+        high=max(0, row.high - saved),
         evidence="measured" if row.n else "assumed",
         formula=f"{what}: {format_size(row.best)} ({format_size(row.low)} to {format_size(row.high)}, n={row.n})",
         source=row.source,
@@ -269,6 +282,13 @@ def _non_torch(model: Model, resolved: Resolved) -> Component:
 
 def _communicators(model: Model, resolved: Resolved) -> Component:
     return _table(model, resolved, "nccl_outside", "communicators set up before the first snapshot")
+
+
+def _all_reduce_saved(model: Model, resolved: Resolved) -> int:
+    """Bytes of vLLM's own all-reduce, which exists with peer access only, when it is switched off."""
+    where = situation_of(model, resolved)
+    own = where.gpus > 1 and where.link in _PEERS
+    return overhead("custom_all_reduce", where).best if own and resolved.asked.disable_custom_all_reduce else 0
 
 
 def _context(resolved: Resolved) -> Component:
@@ -323,7 +343,7 @@ def _consumed_extra(model: Model, resolved: Resolved, kept: tuple[Term, ...]) ->
     extra = overhead("consumed_extra", situation_of(model, resolved))
     size = sum(term.size for term in kept)
     parts = [f"{term.name} {term.formula} = {gib(term.size)} GiB" for term in kept]
-    if uses_v2_runner(model, resolved) and model.spec.decoder:
+    if uses_v2_runner(model, resolved) and samples(model, resolved):
         penalties, counted = _penalties(model, resolved)
         size += penalties
         parts.append(f"penalties {counted}")

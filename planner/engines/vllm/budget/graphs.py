@@ -17,7 +17,7 @@ from planner.model.kinds.feed_forward import Moe
 from planner.model.model import Model
 from planner.units import format_size
 
-_FIRST_GRAPH_PROBE: Final = (0, 18, 0)
+FIRST_GRAPH_PROBE: Final = (0, 18, 0)
 _LARGEST: Final = 512
 _LARGEST_GPT_OSS: Final = 1024
 
@@ -66,7 +66,7 @@ def graph_components(model: Model, resolved: Resolved, layers: slice) -> tuple[C
     version = parse_version(resolved.profile.version)
     where = situation_of(model, resolved)
     actual = _component(where, "graph", count, len(model.spec.layers[layers]), moe=moe and version >= (0, 11, 0))
-    if version < _FIRST_GRAPH_PROBE:
+    if version < FIRST_GRAPH_PROBE:
         return actual, actual
     estimate = _component(where, "graph_estimate", count, len(model.spec.layers[layers]), moe=moe)
     return estimate, actual

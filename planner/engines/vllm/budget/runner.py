@@ -8,12 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from planner.engines.vllm.deployment import Deployment
 from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.tables.overhead import Situation
 from planner.engines.vllm.tables.profile import parse_version
 from planner.hardware.gpus import Gpu
-from planner.hardware.links import Interconnect, reach_of
+from planner.hardware.links import reach_of
 from planner.memory import activations as terms
 from planner.model.kinds.feed_forward import Moe
 from planner.model.model import Model
@@ -42,16 +41,16 @@ def situation_of(model: Model, resolved: Resolved) -> Situation:
         version=parse_version(resolved.profile.version),
         card=names,
         topology="tpn" if ways > 1 else "pp" if asked.pipeline_parallel_size > 1 else "tp1",
-        link=reach_of(card, interconnect_of(asked)),
+        link=reach_of(card, asked.interconnect),
         gpus=ways,
         runner="v2" if uses_v2_runner(model, resolved) else resolved.profile.runner,
         graphs=not asked.enforce_eager and model.spec.decoder,
     )
 
 
-def interconnect_of(asked: Deployment) -> Interconnect:
-    """The link as the user states it; "auto" leaves it to the card."""
-    return "auto"
+def samples(model: Model, resolved: Resolved) -> bool:
+    """The engine draws tokens, so it has a head over the vocabulary and a sampler."""
+    return model.spec.decoder and not resolved.asked.pools
 
 
 def uses_v2_runner(model: Model, resolved: Resolved) -> bool:
