@@ -11,9 +11,6 @@ from planner.contract.inputs import words_of
 if TYPE_CHECKING:
     from planner.engines.tensorrt_llm.plan import TensorrtLlmPlan
 
-YAML_ONLY = ("enable_attention_dp", "dtype", "kv_cache_config", "cuda_graph_config")
-"""Inputs that trtllm-serve takes from the YAML of --extra_llm_api_options alone."""
-
 
 def command_words(plan: TensorrtLlmPlan) -> Sequence[str]:
     """The words; planned again they give the same plan."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from planner.contract.lengths import refused_note
 from planner.contract.workload import Workload
 from planner.engines.tensorrt_llm.resolve import Resolved
@@ -9,6 +11,9 @@ from planner.engines.tensorrt_llm.tables.releases import NEWEST, flags, parse_re
 from planner.memory.quantisation import WeightScheme
 from planner.model.model import Model
 from planner.units import format_size
+
+# inputs that the command line of trtllm-serve does not have, with their defaults
+YAML_ONLY: Final = {"enable_attention_dp": False, "dtype": "auto", "kv_cache_config": None, "cuda_graph_config": None}
 
 
 def plan_notes(
@@ -33,6 +38,12 @@ def plan_notes(
     )
     if asked.cache_setting("free_gpu_memory_fraction") and asked.kv_cache_free_gpu_memory_fraction != asked.fraction:
         notes.append("the fraction of kv_cache_config beats the one on the command line")
+    yaml = [name for name, default in YAML_ONLY.items() if getattr(asked, name) != default]
+    if yaml:
+        notes.append(
+            f"{', '.join(yaml)}: trtllm-serve takes this from the YAML of --extra_llm_api_options; the command has it"
+            " as an option"
+        )
     if asked.safety_margin_bytes:
         notes.append(f"a margin of {format_size(asked.safety_margin_bytes)} is left out of what the fraction is of")
     refused = refused_note(workload.points, resolved.max_seq_len, model.longest_request)

@@ -287,14 +287,12 @@ def _devices(resolved: Resolved, stages: tuple[Stage, ...], fullest: int) -> tup
 
 
 def _points(workload: Workload, resolved: Resolved, stages: tuple[Stage, ...]) -> tuple[WorkloadPoint, ...]:
-    longest = resolved.max_seq_len
+    def held(length: int) -> int:
+        if length > resolved.max_seq_len:
+            return 0
+        return min(held_requests(stage, "best", resolved, length) for stage in stages)
+
     return tuple(
-        WorkloadPoint(
-            at=name,
-            tokens_per_request=length,
-            concurrency=min(held_requests(stage, "best", resolved, length) for stage in stages)
-            if length <= longest
-            else 0,
-        )
-        for name, length in [("max_model_len", longest), *workload.points]
+        WorkloadPoint(at=name, tokens_per_request=length, concurrency=held(length))
+        for name, length in [("max_model_len", resolved.max_seq_len), *workload.points]
     )
