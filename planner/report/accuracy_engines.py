@@ -1,4 +1,4 @@
-"""docs/accuracy_sglang.md: measured starts of SGLang and TensorRT-LLM, every figure, every miss, every case left out."""
+"""docs/accuracy_sglang.md: measured starts of SGLang and TensorRT-LLM: figures, misses, and the cases left out."""
 
 from __future__ import annotations
 
