@@ -19,9 +19,10 @@ from planner.version import __version__
 
 if TYPE_CHECKING:
     from planner.contract.lengths import Lengths, parse_lengths
+    from planner.contract.plan import ServingPlan
     from planner.diagnosis import diagnose
     from planner.engines.vllm.deployment import Deployment
-    from planner.engines.vllm.plan import ServingPlan, plan_serving
+    from planner.engines.vllm.instances import plan_serving
     from planner.errors import PlannerError
     from planner.hardware.gpus import Gpu, find_gpu
     from planner.model.load import load_model
@@ -39,7 +40,7 @@ _HOMES = {
     "Model": "planner.model.model",
     "PlannerError": "planner.errors",
     "Recipe": "planner.training.recipe",
-    "ServingPlan": "planner.engines.vllm.plan",
+    "ServingPlan": "planner.contract.plan",
     "TrainingPlan": "planner.training.plan",
     "find_gpu": "planner.hardware.gpus",
     "format_size": "planner.units",
@@ -47,7 +48,7 @@ _HOMES = {
     "parse_lengths": "planner.contract.lengths",
     "parse_size": "planner.units",
     "plan_json": "planner.report.serving",
-    "plan_serving": "planner.engines.vllm.plan",
+    "plan_serving": "planner.engines.vllm.instances",
     "plan_training": "planner.training.plan",
 }
 

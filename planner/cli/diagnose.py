@@ -9,14 +9,14 @@ from typing import Annotated
 import typer
 
 from planner.cli import workload_options as what
-from planner.diagnosis.bucketing import (
+from planner.diagnosis.diagnosis import diagnose as diagnose_sources
+from planner.diagnosis.length_tiers import (
     DEFAULT_MULTIPLE,
     DEFAULT_WASTE_PERCENT,
     Buckets,
     bucket_lengths,
     parse_lengths,
 )
-from planner.diagnosis.diagnosis import diagnose as diagnose_sources
 from planner.errors import SourceError, UsageError
 from planner.report.diagnosis import render_diagnosis
 from planner.report.rows import Format
@@ -112,7 +112,7 @@ def diagnose(
         raise UsageError("standard input can be read only once; give - once", field="FILE")
     diagnosis = diagnose_sources(*(Path(name) if name != "-" else name for name in sources)) if sources else None
     if model is not None and diagnosis is not None:
-        from planner.diagnosis.expectation import with_plan  # only with a plan: a tenth of a second
+        from planner.diagnosis.expectation.beside_plan import with_plan  # only with a plan: a tenth of a second
 
         options = {**common, **served, **trained}
         workload = what.workload_of(diagnosis, model, train=train, gpu=gpu, gpu_memory=gpu_memory, options=options)

@@ -10,8 +10,8 @@ from planner.errors import UsageError
 from planner.units import parse_size
 
 if TYPE_CHECKING:
+    from planner.diagnosis.expectation.workload import Workload
     from planner.diagnosis.result import Diagnosis
-    from planner.diagnosis.workload import Workload
 
 WHAT_RAN = "What ran (compares the plan with the text)"
 SERVED = "The server (with --model, as for serve)"
@@ -124,7 +124,7 @@ def workload_of(
         PlannerError: an unknown model or card, a size that is none, no card anywhere.
     """
     from planner.cli.deployment_options import find_card, token_count
-    from planner.diagnosis.workload import ServingWorkload, TrainingWorkload, on_card_of
+    from planner.diagnosis.expectation.workload import ServingWorkload, TrainingWorkload, on_card_of
     from planner.hardware.gpus import unnamed_gpu
     from planner.model.load import load_model
 
@@ -142,11 +142,14 @@ def workload_of(
         question = TrainingQuestion(model=loaded, recipe=Recipe(**given), gpu=card, gpu_memory_bytes=total)
         workload = TrainingWorkload(question=question)
     else:
+        from planner.contract.engine import find_engine
         from planner.engines.vllm.deployment import Deployment
         from planner.levers.question import ServingQuestion
 
         deployment = Deployment(gpu=card, gpu_memory_bytes=total, **_deployed(given))
-        workload = ServingWorkload(question=ServingQuestion(model=loaded, deployment=deployment))
+        workload = ServingWorkload(
+            question=ServingQuestion(engine=find_engine("vllm"), model=loaded, deployment=deployment)
+        )
     return on_card_of(workload, printed) if printed else workload
 
 

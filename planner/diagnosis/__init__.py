@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from planner.diagnosis.bucketing import Buckets, Tier, bucket_lengths
 from planner.diagnosis.diagnosis import diagnose, diagnose_text
+from planner.diagnosis.length_tiers import Buckets, Tier, bucket_lengths
 from planner.diagnosis.result import Action, Diagnosis, FailureClass, Finding, Message, Verdict
 
 __all__ = [

@@ -8,16 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from planner.diagnosis.advice import actions, cautions
-from planner.diagnosis.classify import classify
-from planner.diagnosis.inputs import STDIN, kind_of, opened
-from planner.diagnosis.parse import read_passages
+from planner.diagnosis.messages.assembly import read_passages
+from planner.diagnosis.messages.passages import KEPT_CHARS, TABLE_NEEDLES, Passage, decode, scan
+from planner.diagnosis.remedies.actions import actions, cautions
 from planner.diagnosis.result import Diagnosis, Finding, Message, Verdict
-from planner.diagnosis.rules_snapshot import snapshot_findings
-from planner.diagnosis.scan import KEPT_CHARS, TABLE_NEEDLES, Passage, decode, scan
-from planner.diagnosis.smi import judge_smi, nvidia_smi, without_header
-from planner.diagnosis.snapshot_read import MOST_JSON_BYTES, read_json, read_pickle
-from planner.diagnosis.summary import gpu_processes, judge_summary, memory_stats, memory_summaries
+from planner.diagnosis.rules.classify import classify
+from planner.diagnosis.rules.nvidia_smi import judge_smi
+from planner.diagnosis.rules.snapshot import snapshot_findings
+from planner.diagnosis.rules.summary import judge_summary
+from planner.diagnosis.sources import STDIN, kind_of, opened
+from planner.diagnosis.states.memory_summary import gpu_processes, memory_stats, memory_summaries
+from planner.diagnosis.states.nvidia_smi import nvidia_smi, without_header
+from planner.diagnosis.states.snapshot_reader import MOST_JSON_BYTES, read_json, read_pickle
 from planner.errors import NotRecognised, SourceError
 
 _SMALL_TEXT_CHARS = 65_536

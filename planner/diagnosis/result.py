@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 from planner.diagnosis.sizes import Figure, Value
-
-if TYPE_CHECKING:
-    from planner.diagnosis.expectation import Expectation
 
 FailureClass = Literal[
     "single_huge",
@@ -87,8 +84,8 @@ class Verdict:
     Attributes:
         rule: the rule that decided, in a phrase.
         would_change: what, had it been different or known, would have given another answer.
-        advise: names of actions in advice.json that this rule adds, before those of the class.
-        caution: names of cautions in advice.json, likewise.
+        advise: names of actions in actions.json that this rule adds, before those of the class.
+        caution: names of cautions in actions.json, likewise.
         derived: what follows from the figures by arithmetic (a fitting context), sizes in bytes.
     """
 
@@ -112,6 +109,14 @@ class Action:
     command: str | None = None
 
 
+class BesidePlan(Protocol):
+    """What the plan of a workload expected at a finding (expectation.beside_plan.Expectation)."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The expectation under the names of the JSON contract."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One diagnosed message, summary or snapshot; `plan` is what the plan of a stated workload expected there."""
@@ -121,7 +126,7 @@ class Finding:
     actions: tuple[Action, ...] = ()
     cautions: tuple[str, ...] = ()
     tables: Mapping[str, Any] = field(default_factory=dict)
-    plan: Expectation | None = None
+    plan: BesidePlan | None = None
 
     @property
     def failure(self) -> FailureClass:

@@ -1,0 +1,6 @@
+"""The engines: one folder each, imported when asked for. Adding one is a folder and a row here."""
+
+from planner.contract.engine import register
+
+register("vllm", "planner.engines.vllm.engine:VLLM", "vllm serve")
+register("transformers", "planner.engines.transformers.engine:TRANSFORMERS")

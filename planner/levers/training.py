@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
+from planner.contract.lever import Changes, Kind, Lever, Value, kept_in, kinds
+from planner.contract.workload import Accept
 from planner.errors import PlannerError
 from planner.hardware.gpus import Gpu
 from planner.levers.advice import EXPANDABLE, Advice
 from planner.levers.effect import effects
 from planner.levers.goal import Solved
-from planner.levers.lever import Changes, Kind, Lever, Value, kept_in, kinds
 from planner.levers.relief import Relief, excesses, server_cards
 from planner.levers.search import fitting_sets
 from planner.model.model import Model
@@ -19,7 +20,7 @@ from planner.training.plan import TrainingPlan, plan_training
 from planner.training.recipe import Recipe
 from planner.units import format_size
 
-TABLE: Final = "training_levers.csv"
+TABLE: Final = "planner.levers:training_levers.csv"
 
 # Assumed: the shortest sequence worth proposing; cards in steps that clusters come in.
 _SHORTEST: Final = 256
@@ -40,6 +41,7 @@ class TrainingQuestion:
     recipe: Recipe
     gpu: Gpu | None
     gpu_memory_bytes: int | None = None
+    accept: Accept = "tight"
 
     def ask(self, changes: Changes) -> TrainingPlan:
         """The plan with some of the recipe's inputs, or the card, changed.
@@ -64,14 +66,13 @@ class TrainingQuestion:
             return None
 
     def fits(self, changes: Changes) -> bool:
-        """Whether the plan with these changes fits, every term at its high end."""
+        """Whether the plan with these changes counts as fitting."""
         plan = self.try_ask(changes)
-        return plan is not None and plan.verdict == "fits"
+        return plan is not None and self.accepts(plan)
 
-    def is_tight(self, changes: Changes) -> bool:
-        """Whether the plan with these changes fits or is tight."""
-        plan = self.try_ask(changes)
-        return plan is not None and plan.verdict != "does_not_fit"
+    def accepts(self, plan: TrainingPlan) -> bool:
+        """Whether a plan counts as fitting."""
+        return plan.verdict == "fits" or (self.accept == "tight" and plan.verdict == "tight")
 
     def verdict(self, plan: TrainingPlan) -> str:
         """The plan's verdict."""
@@ -88,14 +89,6 @@ class TrainingQuestion:
     def cards(self, plan: TrainingPlan) -> tuple[int, int]:
         """(GPUs, pipeline stages)."""
         return plan.recipe.num_gpus, plan.recipe.pipeline_parallel_size
-
-    def renewed(self, lever: Lever, changes: Changes) -> Lever:
-        """No lever's values depend on another's."""
-        return lever
-
-    def helps(self, before: TrainingPlan, lever: Lever) -> bool:
-        """Every lever goes one way."""
-        return True
 
 
 def training_levers(plan: TrainingPlan, keep: frozenset[str] = frozenset()) -> tuple[Lever, ...]:
@@ -213,7 +206,7 @@ def advise_training(
     levers = training_levers(plan, keep)
     return Advice(
         levers=effects(question, plan, levers),
-        plans=fitting_sets(question, plan, levers) if plan.verdict != "fits" else (),
+        plans=() if question.accepts(plan) else fitting_sets(question, plan, levers),
         relief=_relief(question, plan) if plan.verdict == "does_not_fit" else None,
         solved=solved,
         notes=_notes(plan),
@@ -242,7 +235,14 @@ def _relief(question: TrainingQuestion, plan: TrainingPlan) -> Relief:
         sum_excess_bytes=plan.shortfall_bytes,
         card={} if card is None else {"gpu": card},
         layout=spread or {},
+        cards=int(str((spread or {}).get("num_gpus", 0))),
+        card_flag="" if card is None else f"--gpu {card.id}",
+        layout_flag=_spread_flag(spread or {}),
     )
+
+
+def _spread_flag(changes: Changes) -> str:
+    return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in changes.items() if value is not None)
 
 
 def spreads(recipe: Recipe, above: int | None = None) -> list[Changes]:

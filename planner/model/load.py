@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from functools import cache
 from importlib.resources import files
@@ -37,7 +38,9 @@ def bundled_folder() -> Path:
 @cache
 def bundled_names() -> dict[str, Path]:
     """Hub id -> file of every bundled config."""
-    return {path.stem.replace("--", "/", 1): path for path in sorted(bundled_folder().glob("*.json"))}
+    folder = bundled_folder()
+    files = sorted(name for name in os.listdir(folder) if name.endswith(".json"))
+    return {name.removesuffix(".json").replace("--", "/", 1): folder / name for name in files}
 
 
 def load_model(source: str | Path, *, assume_family: str | None = None, revision: str | None = None) -> Model:
@@ -78,9 +81,10 @@ def _exists(path: Path) -> bool:
 
 
 def _bundled(name: str) -> Path | None:
+    exact = bundled_folder() / f"{name.replace('/', '--', 1)}.json"
+    if _HUB_ID.fullmatch(name) and _exists(exact):
+        return exact
     names = bundled_names()
-    if name in names:
-        return names[name]
     wanted = name.lower()
     matches = [path for known, path in names.items() if known.lower() == wanted]
     if not matches and "/" not in name:
@@ -153,7 +157,8 @@ def _nearest(name: str) -> str:
     """What bundled model comes closest, and how a quantised export of one would be planned."""
     names = list(bundled_names())
     lowered = {known.lower(): known for known in names}
-    short = {known.split("/", 1)[-1].lower(): known for known in names}
+    makers_last = sorted(names, key=lambda known: not known.startswith(("unsloth/", "NousResearch/")))
+    short = {known.split("/", 1)[-1].lower(): known for known in makers_last}
     wanted = name.lower()
     for ending, method in _EXPORTS:
         if wanted.endswith(ending):

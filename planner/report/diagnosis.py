@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from planner.diagnosis.bucketing import Buckets
-from planner.diagnosis.meanings import is_size, meaning
+from planner.diagnosis.figure_meanings import is_size, meaning
+from planner.diagnosis.length_tiers import Buckets
 from planner.diagnosis.result import CLASS_SENTENCES, Diagnosis, Finding
 from planner.diagnosis.sizes import is_sane
 from planner.report.rows import Column, Format, render_rows
@@ -54,8 +54,10 @@ def _with_levers(document: dict[str, Any], diagnosis: Diagnosis | None) -> None:
     """Adds the levers of the plans to a document whose findings have plans."""
     for row, finding in zip(document["findings"], diagnosis.findings if diagnosis else (), strict=True):
         if finding.plan is not None:
-            from planner.report.expectation import expectation_json  # only with a plan: its imports cost a tenth
+            from planner.diagnosis.expectation.beside_plan import Expectation
+            from planner.report.expectation import expectation_json  # only with a plan: a tenth of a second
 
+            assert isinstance(finding.plan, Expectation)
             row["plan"] = expectation_json(finding.plan)
 
 
@@ -117,8 +119,10 @@ def _plan(finding: Finding, format: Format) -> Iterable[str]:
     """What the plan expected there, when the workload was given."""
     if finding.plan is None:
         return
+    from planner.diagnosis.expectation.beside_plan import Expectation
     from planner.report.expectation import expectation_heading, expectation_table  # as above
 
+    assert isinstance(finding.plan, Expectation)
     yield ""
     yield _heading(expectation_heading(finding.plan), format)
     yield expectation_table(finding.plan, format)

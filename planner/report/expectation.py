@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from planner.diagnosis.comparison import Comparison
-from planner.diagnosis.expectation import Expectation
+from planner.diagnosis.expectation.beside_plan import Expectation
+from planner.diagnosis.expectation.comparison import Comparison
 from planner.report.levers import levers_json
 from planner.report.rows import Column, Format, render_rows
 from planner.units import format_size

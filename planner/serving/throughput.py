@@ -12,11 +12,10 @@ Symbols: B sequences in the batch, E experts of which each token uses k, t GPUs 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from planner.contract.component import SIDES
 from planner.engines.vllm.budget.budget import StageBudget
-from planner.engines.vllm.plan import ServingPlan
 from planner.engines.vllm.storage import quantises_inputs
 from planner.errors import UsageError
 from planner.hardware.gpus import Gpu
@@ -78,12 +77,12 @@ def distinct_experts(num_experts: int, experts_per_token: int, tokens: int) -> f
     return num_experts * (1 - (1 - experts_per_token / num_experts) ** tokens)
 
 
-def step_costs(plan: ServingPlan, *, sequences: int, context: int) -> tuple[StepCost, ...]:
+def step_costs(plan: Any, *, sequences: int, context: int) -> tuple[StepCost, ...]:
     """The cost of one decode step with `sequences` at `context` tokens, stage by stage."""
     return tuple(_stage_cost(plan, stage, sequences=sequences, context=context) for stage in plan.stages)
 
 
-def _stage_cost(plan: ServingPlan, stage: StageBudget, *, sequences: int, context: int) -> StepCost:
+def _stage_cost(plan: Any, stage: StageBudget, *, sequences: int, context: int) -> StepCost:
     spec = plan.model.spec
     roles = dict(stage.weights.by_role)
     last = stage.stage == len(plan.stages) - 1
@@ -105,7 +104,7 @@ def _stage_cost(plan: ServingPlan, stage: StageBudget, *, sequences: int, contex
     )
 
 
-def _expert_share(plan: ServingPlan, stage: StageBudget, tokens: int) -> float:
+def _expert_share(plan: Any, stage: StageBudget, tokens: int) -> float:
     """Share of the expert weights that a batch touches, the layers with the most experts speaking for all."""
     blocks = [
         layer.feed_forward for layer in plan.model.spec.layers[stage.layers] if isinstance(layer.feed_forward, Moe)
@@ -117,7 +116,7 @@ def _expert_share(plan: ServingPlan, stage: StageBudget, tokens: int) -> float:
     return distinct_experts(widest.num_experts, used, tokens) / widest.num_experts
 
 
-def _linear_operations(plan: ServingPlan, stage: StageBudget) -> int:
+def _linear_operations(plan: Any, stage: StageBudget) -> int:
     """Operations of one token in a stage's matrices on one GPU: twice the active weights, the head included."""
     spec = plan.model.spec
     key = ("linear operations", stage.layers.start, stage.layers.stop, stage.stage == len(plan.stages) - 1)
@@ -132,10 +131,11 @@ def _linear_operations(plan: ServingPlan, stage: StageBudget) -> int:
         if stage.stage == len(plan.stages) - 1:
             active += spec.vocab_size * spec.hidden_size
         plan.model.memo[key] = active
-    return 2 * active // plan.parallelism.tensor_parallel_size
+    ways: int = plan.parallelism.tensor_parallel_size
+    return 2 * int(active) // ways
 
 
-def decode_step(plan: ServingPlan, *, sequences: int, context: int) -> Seconds:
+def decode_step(plan: Any, *, sequences: int, context: int) -> Seconds:
     """Seconds between two tokens of each of `sequences` requests that hold `context` tokens.
 
     Raises:
@@ -163,7 +163,7 @@ def decode_step(plan: ServingPlan, *, sequences: int, context: int) -> Seconds:
     return Seconds(bound=max(parts, key=lambda name: parts[name]), **times)
 
 
-def prefill(plan: ServingPlan, *, tokens: int) -> Seconds:
+def prefill(plan: Any, *, tokens: int) -> Seconds:
     """Seconds to read a prompt of `tokens` tokens that has the replica to itself.
 
     Operations of the matrices, and of attention: 4 x width of the query heads x the token pairs that are attended to.
@@ -188,7 +188,7 @@ def prefill(plan: ServingPlan, *, tokens: int) -> Seconds:
     return Seconds(bound=bound, **times)
 
 
-def _attention_operations(plan: ServingPlan, tokens: int) -> int:
+def _attention_operations(plan: Any, tokens: int) -> int:
     total = 0
     for layer in plan.model.spec.layers:
         for mixer in layer.mixers:
@@ -202,7 +202,7 @@ def _attention_operations(plan: ServingPlan, tokens: int) -> int:
     return total
 
 
-def requests_per_second(plan: ServingPlan, *, sequences: int, input_tokens: int, output_tokens: int) -> Seconds:
+def requests_per_second(plan: Any, *, sequences: int, input_tokens: int, output_tokens: int) -> Seconds:
     """Finished requests a second with `sequences` always running; low, best and high are rates here.
 
         B / (output x step + B x prefill)
@@ -218,9 +218,9 @@ def requests_per_second(plan: ServingPlan, *, sequences: int, input_tokens: int,
     return Seconds(bound="compute" if reading and read.bound == "compute" else step.bound, **rates)
 
 
-def _all_reduce(plan: ServingPlan, gpu: Gpu, message_bytes: int, side: str) -> float:
+def _all_reduce(plan: Any, gpu: Gpu, message_bytes: int, side: str) -> float:
     """Seconds of one ring all-reduce: 2 (t - 1) / t x message over the link, and a latency; 0 on one GPU."""
-    ways = plan.parallelism.tensor_parallel_size
+    ways: int = plan.parallelism.tensor_parallel_size
     if ways == 1:
         return 0.0
     link = link_of(gpu)
@@ -232,8 +232,8 @@ def _all_reduce(plan: ServingPlan, gpu: Gpu, message_bytes: int, side: str) -> f
     return moved / (link.bytes_per_second * band("link_bandwidth").at(side)) + latency
 
 
-def _card(plan: ServingPlan) -> Gpu:
-    gpu = plan.resolved.asked.gpu
+def _card(plan: Any) -> Gpu:
+    gpu: Gpu | None = plan.deployment.gpu
     if gpu is None:
         raise UsageError("a speed needs a named card: pass --gpu NAME", field="gpu")
     return gpu
@@ -246,7 +246,7 @@ def _bandwidth(gpu: Gpu) -> int:
     return gpu.bandwidth_bytes_per_second
 
 
-def _peak(gpu: Gpu, plan: ServingPlan) -> int:
+def _peak(gpu: Gpu, plan: Any) -> int:
     """Dense operations a second at the type that the matrices multiply in."""
     kind: Literal["fp16", "fp8", "int8"] = "fp16"
     assignment = plan.scheme.assignment

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from planner.contract.component import Component, exact
 from planner.model.model import Model
-from planner.training.allocator import Ratio
-from planner.training.objectives import Extra
+from planner.training.allocator.allocator import Ratio
+from planner.training.objectives.objectives import Extra
 from planner.training.recipe import DTYPES, Recipe
-from planner.training.sharding import Sharded, data_ranks
-from planner.training.states import States
-from planner.training.step import StepMemory
+from planner.training.sharding.sharding import Sharded, data_ranks
+from planner.training.states.states import States
+from planner.training.step.step import StepMemory
 
 
 def components(

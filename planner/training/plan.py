@@ -10,16 +10,16 @@ from planner.errors import UsageError
 from planner.hardware.contexts import cuda_context
 from planner.hardware.gpus import Gpu, unnamed_gpu
 from planner.model.model import Model
-from planner.training.allocator import Ratio, reserved_ratio
+from planner.training.allocator.allocator import Ratio, reserved_ratio
 from planner.training.components import components, fragmentation
-from planner.training.objectives import Extra, extra_models
+from planner.training.objectives.objectives import Extra, extra_models
 from planner.training.recipe import Recipe, kernels, resolve
 from planner.training.recipe_checks import check_model
-from planner.training.segments import gradients_wait
-from planner.training.sharding import Sharded, shard
-from planner.training.states import States, states
-from planner.training.step import StepMemory, step_memory
-from planner.training.trainable import Inventory, distinct_stages, inventory
+from planner.training.sharding.sharding import Sharded, shard
+from planner.training.states.states import States, states
+from planner.training.states.trainable import Inventory, distinct_stages, inventory
+from planner.training.step.segments import gradients_wait
+from planner.training.step.step import StepMemory, step_memory
 from planner.units import MIB
 
 Verdict = Literal["fits", "tight", "does_not_fit"]

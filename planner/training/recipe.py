@@ -134,7 +134,7 @@ class Recipe:
 def frameworks() -> dict[str, dict[str, Any]]:
     """The table of frameworks: defaults, kernels, source."""
     found: dict[str, dict[str, Any]] = json.loads(
-        files("planner.training").joinpath("frameworks.json").read_text("utf-8")
+        files("planner.training").joinpath("stacks/frameworks.json").read_text("utf-8")
     )
     return found
 
@@ -142,7 +142,7 @@ def frameworks() -> dict[str, dict[str, Any]]:
 @cache
 def _versions() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(
-        files("planner.training").joinpath("transformers_versions.json").read_text("utf-8")
+        files("planner.training").joinpath("stacks/transformers_versions.json").read_text("utf-8")
     )
     return found
 

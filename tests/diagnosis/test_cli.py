@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from planner.cli.diagnose import diagnose
 from planner.diagnosis import diagnose as diagnose_function
 from planner.errors import NotRecognised, PlannerError, SourceError, UsageError
-from tests.diagnosis.allocator import Allocator, OutOfMemory
-from tests.diagnosis.test_parse import MESSAGE
+from tests.diagnosis.messages.test_assembly import MESSAGE
+from tests.diagnosis.states.allocator import Allocator, OutOfMemory
 
 app = typer.Typer()
 app.command()(diagnose)

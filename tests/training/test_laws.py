@@ -12,8 +12,8 @@ from planner.hardware.gpus import find_gpu
 from planner.model.load import load_model
 from planner.training.plan import TrainingPlan, plan_training
 from planner.training.recipe import Recipe, resolve
-from planner.training.step import StepMemory, step_memory
-from planner.training.trainable import inventory
+from planner.training.states.trainable import inventory
+from planner.training.step.step import StepMemory, step_memory
 
 _GPU = find_gpu("H100")
 _MODELS = {name: load_model(name) for name in ("Qwen/Qwen2.5-0.5B", "meta-llama/Llama-3.2-1B", "google/gemma-2b")}

@@ -7,13 +7,13 @@ integrations/sdpa_attention.py, modeling_qwen3.py (norms on queries and keys).
 from __future__ import annotations
 
 from planner.model.kinds.attention import Attention
-from planner.training import ops
 from planner.training.blocks import torchtune
 from planner.training.blocks.block import Block
 from planner.training.blocks.linear import linear
 from planner.training.blocks.norms import norm
-from planner.training.habits import has_habit
-from planner.training.tape import Tape, Value, detached
+from planner.training.stacks.habits import has_habit
+from planner.training.tape import ops
+from planner.training.tape.tape import Tape, Value, detached
 
 _INDEX = 8  # bytes of an index
 

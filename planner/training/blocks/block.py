@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from planner.errors import UnsupportedArchitecture
 from planner.model.dropout import NO_DROPOUT, Dropout
-from planner.training.habits import has_habit
-from planner.training.tape import Tape, Value, parameter
+from planner.training.stacks.habits import has_habit
+from planner.training.tape.tape import Tape, Value, parameter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,10 @@ Sources: PEFT 0.21 tuners/lora/layer.py, bnb.py, dora.py; the functions name the
 
 from __future__ import annotations
 
-from planner.training import ops
 from planner.training.blocks import torchtune
 from planner.training.blocks.block import Adapter, Block, Weight
-from planner.training.tape import Value, detached, parameter
+from planner.training.tape import ops
+from planner.training.tape.tape import Value, detached, parameter
 
 
 def linear(block: Block, name: str, x: Value) -> Value:

@@ -1,0 +1,1 @@
+"""What the plan of a workload expected where a program failed."""

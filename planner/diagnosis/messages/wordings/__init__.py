@@ -1,0 +1,19 @@
+"""The wordings that are looked for, a module for each group of programs."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from planner.diagnosis.messages.wordings.pattern import Family, Pattern
+
+
+@cache
+def families() -> tuple[Family, ...]:
+    """Every family of messages, most specific first."""
+    from planner.diagnosis.messages.wordings import host, libraries, llama_cpp, serving_engines, torch, vllm, xla
+
+    modules = (vllm, serving_engines, llama_cpp, xla, host, libraries, torch)
+    return tuple(family for module in modules for family in module.FAMILIES)
+
+
+__all__ = ["Family", "Pattern", "families"]

@@ -1,0 +1,199 @@
+"""Host memory (RAM): CPU allocators, the kernel's killer, containers, schedulers, shared memory, Windows' page file."""
+
+from __future__ import annotations
+
+from planner.diagnosis.messages.wordings.pattern import Family, Pattern
+from planner.diagnosis.sizes import NUMBER, size_pattern
+
+_HOST = (
+    Pattern(
+        kind="cpu_allocator",
+        needle="you tried to allocate",
+        regex=r"you tried to allocate (?P<tried_bytes__bytes>\d{1,25}) bytes",
+        why="torch's CPU allocator: the request is for RAM",
+        failure="host_memory",
+        confidence="high",
+        advise=("container_memory", "low_cpu_load"),
+    ),
+    Pattern(
+        kind="torch7_ram",
+        needle="buy new ram",
+        regex=r"not enough memory: you tried to allocate (?P<tried_bytes__size>\d{1,9}GB)\. Buy new RAM",
+        failure="host_memory",
+        confidence="high",
+        why="an old CPU allocator: the request is for RAM",
+        advise=("container_memory", "low_cpu_load"),
+    ),
+    Pattern(
+        kind="oom_killed",
+        needle="oomkilled",
+        regex=r"Reason: {1,20}OOMKilled|\"?OOMKilled\"?(?:\"?: ?| ?= ?)true"
+        r"|(?<!\")\bOOMKilled\b(?!\"?(?:: ?| ?= ?)false)",
+        failure="host_memory",
+        confidence="high",
+        why="the container passed its memory limit and the kernel killed it",
+        advise=("container_memory", "low_cpu_load", "shm_size"),
+    ),
+    Pattern(
+        kind="not_oom_killed",
+        needle="oomkilled",
+        regex=r"\"?OOMKilled\"?(?:\"?: ?| ?= ?)false",
+        attach_only=True,
+    ),
+    Pattern(
+        kind="kernel_oom",
+        reach=300,
+        needle="out of memory: kill",
+        regex=r"(?:Memory cgroup o|O)ut of memory: Kill(?:ed)? process \d{1,10}(?: \([^)]{0,40}\))?"
+        r"(?:,? ?(?:score \d{1,6} )?[^\n]{0,40}total-vm:(?P<host_virtual_bytes__kib>\d{1,20})kB)?"
+        r"(?:, anon-rss:(?P<host_resident_bytes__kib>\d{1,20})kB)?",
+        failure="host_memory",
+        confidence="high",
+        why="the kernel's own line: it killed the process for RAM",
+        advise=("container_memory", "low_cpu_load"),
+    ),
+    Pattern(
+        kind="exit_137",
+        needle=tuple(
+            f"{word}137" for word in ("code ", "code: ", "code=", 'code": ', "status ", "status: ", "status=")
+        ),
+        regex=r"(?:exit(?:ed)?(?: with)?(?: status| code)?|exit_?code|returncode|return code|status)[\"']? ?[:=]? ?"
+        r"(?P<exit_code__int>137)\b",
+    ),
+    Pattern(
+        kind="exit_minus_9",
+        needle=tuple(f"{word}-9" for word in ("code ", "code: ", "code=", "code': ", "status ", "status: ", "status=")),
+        regex=r"(?:exit_?code|exit code|returncode|return code|exit status)[\"']? ?[:=]? ?(?P<exit_code__int>-9)\b",
+    ),
+    Pattern(
+        kind="killed_shell",
+        needle=("killed", "<kill>"),
+        # <kill> stands for a line that says nothing else
+        regex=r"line \d{1,6}: {1,8}\d{1,10} Killed\b|\[\d{1,4}\]\+? {1,8}(?:\d{1,10} )?Killed\b|<kill>"
+        r"|zsh: killed\b",
+    ),
+    Pattern(
+        kind="sigkill",
+        needle="sigkill",
+        regex=r"Signal 9 \(SIGKILL\)|(?:terminated|killed) (?:by|with) (?:signal )?SIGKILL|code -9\b|sent a SIGKILL",
+    ),
+    Pattern(
+        kind="dataloader_killed",
+        reach=200,
+        needle="dataloader worker",
+        regex=r"DataLoader worker \(pid\(?s?\)? ?[\d, ]{1,80}\) (?:is killed by signal: Killed|exited unexpectedly)",
+        failure="host_memory",
+        confidence="high",
+        why="a DataLoader worker was killed: RAM, once per worker",
+        advise=("fewer_workers", "shm_size", "container_memory"),
+    ),
+    Pattern(
+        kind="dataloader_bus",
+        needle="bus error",
+        regex=r"killed by signal: Bus error|Bus error ?\. It is possible that dataloader's workers are out of shared "
+        r"memory|Bus error \(core dumped\)",
+        failure="host_memory",
+        confidence="high",
+        why="shared memory (/dev/shm) is full: it is RAM with a limit of its own in containers",
+        advise=("shm_size", "fewer_workers"),
+    ),
+    Pattern(
+        kind="shm",
+        reach=200,
+        needle="no space left on device",
+        regex=r"unable to (?:write to|open|mmap|allocate) (?:file|shared memory)[^\n]{0,120}"
+        r"No space left on device",
+        failure="host_memory",
+        confidence="high",
+        why="shared memory (/dev/shm) is full",
+        advise=("shm_size", "fewer_workers"),
+    ),
+    Pattern(
+        kind="ray",
+        needle="node running low on memory",
+        regex=r"node running low on memory",
+        failure="host_memory",
+        confidence="high",
+        why="Ray killed the task for the node's RAM",
+        advise=("container_memory", "fewer_workers"),
+    ),
+    Pattern(
+        kind="ray_usage",
+        reach=200,
+        needle="memory usage threshold",
+        regex=rf"was (?P<host_used_bytes__size>{NUMBER}[KMGT]i?B) ?/ ?(?P<host_total_bytes__size>{NUMBER}[KMGT]i?B) "
+        rf"\({NUMBER}\), which exceeds the memory usage threshold",
+        attach_only=True,
+    ),
+    Pattern(
+        kind="slurm",
+        needle=("oom-kill event", "oom_kill event"),
+        regex=r"slurmstepd: error: Detected \d{1,9} oom[-_]kill event",
+        failure="host_memory",
+        confidence="high",
+        why="Slurm's memory limit for the step: RAM, not the GPU",
+        advise=("slurm_memory", "low_cpu_load"),
+    ),
+    Pattern(
+        kind="slurm_task",
+        needle="out of memory",
+        regex=r"srun: error: [^\n]{0,60}task \d{1,6}: Out Of Memory|State ?[:=] ?OUT_OF_MEMORY",
+        failure="host_memory",
+        confidence="high",
+        why="Slurm's memory limit for the step: RAM, not the GPU",
+        advise=("slurm_memory", "low_cpu_load"),
+    ),
+    Pattern(
+        kind="page_file",
+        needle="paging file is too small",
+        regex=r"The paging file is too small for this operation to complete",
+        failure="host_memory",
+        second="limit_not_capacity",
+        confidence="high",
+        why="Windows' commit limit (RAM and page file): loading asks for address space that it must be able to back",
+        advise=("page_file", "low_cpu_load"),
+    ),
+    Pattern(
+        kind="numpy",
+        needle="unable to allocate",
+        regex=rf"Unable to allocate {size_pattern('tried_bytes')} for an array with shape",
+        failure="host_memory",
+        confidence="high",
+        why="NumPy arrays are in RAM",
+        advise=("low_cpu_load", "container_memory"),
+    ),
+    Pattern(
+        kind="cannot_allocate",
+        needle="cannot allocate memory",
+        regex=r"(?:\[Errno 12\]|errno[ =]12|Error code 12|fork:|mmap:?)[^\n]{0,40}Cannot allocate memory",
+        failure="host_memory",
+        confidence="high",
+        why="the kernel refused memory or address space (ENOMEM)",
+        advise=("container_memory", "ulimit"),
+    ),
+    Pattern(
+        kind="python_memory_error",
+        needle="memoryerror",
+        regex=r"(?:^|\s)MemoryError(?:\s|:|$)",
+        failure="host_memory",
+        why="Python's MemoryError is about RAM",
+        advise=("low_cpu_load", "container_memory"),
+    ),
+    Pattern(
+        kind="bad_alloc",
+        needle="bad_alloc",
+        regex=r"std::bad_alloc(?!: ?(?:out_of_memory|CUDA))",
+        failure="host_memory",
+        why="C++'s bad_alloc without a device's name is about RAM",
+        advise=("container_memory", "low_cpu_load"),
+    ),
+    Pattern(
+        kind="cpu_virtual_memory",
+        reach=200,
+        needle="cpu virtual memory",
+        regex=rf"CPU Virtual Memory: used = (?P<host_used_bytes__gib>{NUMBER}) GB, percent = {NUMBER}%",
+        attach_only=True,
+    ),
+)
+
+FAMILIES = (Family(program="host", patterns=_HOST, gap=500),)

@@ -1,0 +1,156 @@
+"""llama.cpp, ik_llama.cpp and everything on ggml (CUDA, ROCm, Vulkan, Metal), and Ollama.
+
+ggml prints neither the capacity nor what is free; the kind of buffer (weights, KV cache, compute) names the lever.
+Numbers can carry a decimal comma (the C locale's).
+"""
+
+from __future__ import annotations
+
+from planner.diagnosis.messages.wordings.pattern import Family, Pattern
+from planner.diagnosis.sizes import NUMBER, size_pattern
+
+_GGML = (
+    Pattern(
+        kind="ggml_pinned_vulkan",
+        needle="failed to allocate pinned memory",
+        regex=r"Failed to allocate pinned memory",
+        failure="host_memory",
+        second="not_a_failure",
+        why="pinned memory is the host's; ggml usually falls back to pageable memory and goes on",
+        would_change="the program stopping right after it",
+        advise=("less_pinned_memory",),
+    ),
+    Pattern(
+        kind="ggml_pinned_cuda",
+        needle="of pinned memory",
+        regex=rf"failed to allocate (?P<tried_bytes__mib>{NUMBER}) Mi?B of pinned memory",
+        failure="not_a_failure",
+        second="host_memory",
+        why="pinned memory is the host's; ggml falls back to pageable memory and goes on",
+        would_change="the program stopping right after it",
+        advise=("less_pinned_memory",),
+    ),
+    Pattern(
+        kind="ggml_vulkan_limit",
+        reach=200,
+        needle="exceeds device memory allocation limit",
+        regex=r"Requested buffer size (?:\((?P<tried_bytes__bytes>\d{1,25})\) )?exceeds device memory allocation limit"
+        r"(?: \((?P<allowed_bytes__bytes>\d{1,25})\))?",
+        failure="limit_not_capacity",
+        second="single_huge",
+        confidence="high",
+        why="Vulkan limits one buffer (often 2 or 4 GiB); the device need not be full",
+        advise=("smaller_ggml_buffers",),
+    ),
+    Pattern(
+        kind="ggml_metal",
+        needle="kiogpucommandbuffercallbackerroroutofmemory",
+        regex=r"kIOGPUCommandBufferCallbackErrorOutOfMemory",
+        failure="device_full",
+        confidence="medium",
+        why="Metal found no memory for the commands: the working set is larger than the GPU may use",
+        advise=("ggml_less_offload", "smaller_context"),
+    ),
+    Pattern(
+        kind="ggml_size",
+        needle="mib on device",
+        regex=rf"allocating (?P<tried_printed_mib__number>(?P<tried_bytes__mib>{NUMBER})) MiB on device "
+        r"(?P<device__int>\d{1,3})",
+    ),
+    Pattern(
+        kind="ggml_buffer",
+        needle="buffer of size",
+        regex=r"failed to allocate (?P<backend__word>[A-Za-z]{2,12}\d{0,2}) ?(?:_?host)? ?buffer of size "
+        r"(?P<tried_bytes__bytes>\d{1,25})",
+    ),
+    Pattern(
+        kind="ggml_vulkan_size",
+        needle="device memory allocation of size",
+        regex=r"Device memory allocation of size (?P<tried_bytes__bytes>\d{1,25}) failed",
+    ),
+    Pattern(
+        kind="ggml_metal_buffer",
+        needle="failed to allocate buffer, size",
+        regex=rf"failed to allocate buffer, size ?= ?(?P<tried_bytes__mib>{NUMBER}) Mi?B",
+    ),
+    Pattern(
+        kind="ggml_weights",
+        needle="unable to allocate",
+        regex=r"unable to allocate (?:backend|[A-Za-z]{2,12}\d{0,2}) buffer",
+    ),
+    Pattern(
+        kind="ggml_kv",
+        needle="buffer for kv cache",
+        regex=r"failed to allocate buffer for (?:the )?kv cache|failed to allocate (?:the )?kv cache",
+    ),
+    Pattern(
+        kind="ggml_compute",
+        needle="failed to allocate compute",
+        regex=r"failed to allocate compute (?:pp )?buffers",
+    ),
+    Pattern(
+        kind="ggml_graph",
+        needle="ggml_gallocr_reserve_n",
+        regex=r"ggml_gallocr_reserve_n(?:_impl)?: failed",
+        attach_only=True,
+    ),
+    Pattern(
+        kind="ggml_retry",
+        needle="retrying without pipeline parallelism",
+        regex=r"retrying without pipeline parallelism",
+    ),
+    Pattern(
+        kind="ggml_device_lost",
+        needle="erroroutofdevicememory",
+        regex=r"ErrorOutOfDeviceMemory",
+    ),
+    Pattern(
+        kind="ggml_cuda_malloc",
+        needle="malloc failed: out of memory",
+        regex=r"(?:cuda|hip)Malloc failed: out of memory",
+    ),
+    Pattern(
+        kind="ggml_cuda_error",
+        reach=300,
+        needle="cuda error",
+        regex=r"(?:ggml_cuda\w{0,30}|ggml_abort|ggml-cuda\.cu:\d{1,6}): [^\n]{0,80}(?:CUDA|ROCm) error"
+        r"[^\n]{0,60}out of memory",
+    ),
+)
+
+_OLLAMA = (
+    Pattern(
+        kind="ollama_system_memory",
+        reach=200,
+        needle="model requires more system memory",
+        regex=rf"model requires more system memory \({size_pattern('needed_host_bytes')}\) than is available "
+        rf"\({size_pattern('host_available_bytes')}\)",
+        failure="host_memory",
+        confidence="high",
+        why="Ollama compares the part of the model outside the GPU with the free RAM",
+        advise=("smaller_model_host", "container_memory"),
+    ),
+    Pattern(
+        kind="ollama_required",
+        needle="insufficient memory - required allocations",
+        regex=r"insufficient memory - required allocations",
+        failure="device_full",
+        second="host_memory",
+        why="Ollama's layout found no split of the model over GPU and RAM that fits",
+        advise=("smaller_context", "ggml_less_offload"),
+    ),
+    Pattern(
+        kind="ollama_partial",
+        needle="unable to load full model on gpu",
+        regex=r"unable to load full model on GPU",
+        failure="not_a_failure",
+        second="device_full",
+        why="information: part of the layers goes to the CPU, slower but alive",
+        advise=("smaller_context",),
+    ),
+)
+
+FAMILIES = (
+    Family(program="llama.cpp", patterns=_GGML, gap=500),
+    Family(program="ollama", patterns=_OLLAMA),
+)

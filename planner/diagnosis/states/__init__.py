@@ -1,0 +1,1 @@
+"""Captures of a state: memory_summary, nvidia-smi, process lists and memory snapshots."""
