@@ -22,6 +22,8 @@ COMMANDS: Final = {
     "models": ("planner.cli.models", "models"),
     "gpus": ("planner.cli.gpus", "gpus"),
     "formats": ("planner.cli.formats", "formats"),
+    "engines": ("planner.cli.schema", "engines"),
+    "schema": ("planner.cli.schema", "schema"),
     "probe": ("planner.cli.probe", "app"),
     "validate": ("planner.cli.validate", "validate"),
 }

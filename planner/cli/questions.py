@@ -31,7 +31,7 @@ class Asking:
         option("YAML file of options, as the engine reads it; the command line beats it.", panel="Engine", ours=True),
     ] = None
     model: Annotated[
-        str | None, option("MODEL, where it stands as an option.", "--model", panel="Engine", ours=True)
+        str | None, option("MODEL, where it stands as an option.", "--model", "--model-path", panel="Engine", ours=True)
     ] = None
     assume_family: Annotated[
         str | None, option("Read an unknown model_type as this one.", panel="Engine", ours=True)

@@ -167,7 +167,7 @@ def plan_one(
         caches=caches,
         needed_bytes=staged.check_pool.needed_bytes(resolved.max_model_len),
         outside=judged.outside,
-        devices=_devices(resolved, parallelism, staged, load.host_bytes),
+        devices=_devices(resolved, parallelism, staged, judged.free_bytes, load.host_bytes),
         cache=Cache(
             bytes_per_token=sequence.bytes_per_token,
             bytes_per_sequence=sequence.total_bytes,
@@ -258,8 +258,9 @@ def _admission_length(resolved: Resolved, workload: Workload) -> int:
 
 
 def _longest(resolved: Resolved, pool: Pool, available: int, requests: int) -> int:
-    longest = pool.longest_length(available, requests=requests)
-    return longest if resolved.asked.allow_long_max_model_len else min(longest, resolved.positions)
+    if resolved.asked.allow_long_max_model_len:
+        return pool.longest_length(available, requests=requests)
+    return pool.longest_length(available, requests=requests, ceiling=resolved.positions)
 
 
 def _points(resolved: Resolved, pool: Pool, blocks: int, workload: Workload) -> tuple[WorkloadPoint, ...]:
@@ -274,7 +275,9 @@ def _points(resolved: Resolved, pool: Pool, blocks: int, workload: Workload) -> 
     )
 
 
-def _devices(resolved: Resolved, parallelism: Parallelism, staged: _Stages, host_bytes: int) -> tuple[Device, ...]:
+def _devices(
+    resolved: Resolved, parallelism: Parallelism, staged: _Stages, free_bytes: tuple[int, ...], host_bytes: int
+) -> tuple[Device, ...]:
     """Each stage's fullest GPU, the fullest first, and the host where something is kept there."""
     asked = resolved.asked
     ranks = parallelism.tensor_parallel_size * asked.data_parallel_size
@@ -288,9 +291,7 @@ def _devices(resolved: Resolved, parallelism: Parallelism, staged: _Stages, host
             components=staged.budgets[index].inside + staged.budgets[index].outside,
             cache_bytes=max(0, staged.available["best"][index]),
             claimed_bytes=staged.budgets[index].requested_bytes,
-            free_bytes=outside_of(resolved, staged.budgets[index], fixed=fixed_bytes(resolved, staged.pools[index][0]))[
-                0
-            ].free_bytes,
+            free_bytes=free_bytes[index],
         )
         for index in order
     ]
