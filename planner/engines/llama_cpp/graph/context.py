@@ -30,6 +30,11 @@ class Batch:
         copies_cache: kernels for quantised caches keep F16 copies in the compute buffer.
         places_norms: norms run where their layer is (with every layer on devices; the engine's dry runs lose it).
         embedding_inputs: embedding-sized inputs on the host.
+        offload_cache: a layer's cache is where the layer is.
+        mask_multiple: the mask's rows are padded to a multiple.
+        glu: gate and up meet in an operation of its own rather than in two in place.
+        row_indices: cache rows are written by index rather than copied into views.
+        fork, fused_moe, mla, attention_max_batch: ik_llama.cpp's graph and options.
     """
 
     tokens: int
@@ -49,6 +54,13 @@ class Batch:
     places_norms: bool = False
     embedding_inputs: int = 2
     offload_cache: bool = True
+    mask_multiple: int = 1
+    glu: bool = True
+    row_indices: bool = True
+    fused_moe: bool = False
+    mla: int = 3
+    attention_max_batch: int = 0
+    fork: bool = False
 
 
 @dataclass(slots=True)
@@ -119,7 +131,8 @@ class Context:
         name = "window_mask" if windowed else "mask"
         cells = batch.window_cells if windowed else batch.cells
         made = name in self.inputs
-        mask = self.input(name, cells, batch.tokens // batch.streams, 1, batch.streams, item=batch.mask_item)
+        rows = -(-batch.tokens // batch.streams // batch.mask_multiple) * batch.mask_multiple
+        mask = self.input(name, cells, rows, 1, batch.streams, item=batch.mask_item)
         if not batch.cast_mask or not batch.flash_attention:
             return mask
         if not made:

@@ -26,13 +26,20 @@ def dense(context: Context, layer: int, spec: Mlp, x: Tensor, suffix: str = "") 
     elif spec.gated:
         up = context.linear(layer, f"ffn_up{suffix}", x, inner, bias=spec.bias)
         gate = context.linear(layer, f"ffn_gate{suffix}", x, inner, bias=spec.bias)
-        mixed = graph.glu(gate, up)
+        mixed = gated(context, gate, up)
     else:
         mixed = context.unary(context.linear(layer, f"ffn_up{suffix}", x, inner, bias=spec.bias))
         if spec.activation == "relu2":
             mixed = graph.same("sqr", mixed)
     output_bias = spec.bias if spec.output_bias is None else spec.output_bias
     return context.linear(layer, f"ffn_down{suffix}", mixed, context.hidden_size, bias=output_bias)
+
+
+def gated(context: Context, gate: Tensor, up: Tensor) -> Tensor:
+    """The activated gate times up: one operation, or two in place before 2025-07."""
+    if context.batch.glu:
+        return context.graph.glu(gate, up)
+    return context.graph.same("mul", context.unary(gate), up)
 
 
 def mixture(context: Context, layer: int, spec: Moe, x: Tensor, scores: Tensor | None = None) -> Tensor:
@@ -76,11 +83,11 @@ def experts(context: Context, layer: int, spec: Moe, x: Tensor, scores: Tensor |
     if spec.gated and style.fused_experts:
         both = matrices("ffn_gate_up", by_token, 2 * inner)
         halves = [graph.view(both, (inner, used, tokens), both.nb[1:3]) for _ in range(2)]
-        mixed = graph.glu(halves[0], halves[1])
+        mixed = gated(context, halves[0], halves[1])
     else:
         up = matrices("ffn_up", by_token, inner)
         if spec.gated:
-            mixed = graph.glu(matrices("ffn_gate", by_token, inner), up)
+            mixed = gated(context, matrices("ffn_gate", by_token, inner), up)
         else:
             mixed = context.unary(up)
             if spec.activation == "relu2":
