@@ -5,3 +5,4 @@ from planner.contract.engine import register
 register("vllm", "planner.engines.vllm.engine:VLLM", "vllm serve")
 register("transformers", "planner.engines.transformers.engine:TRANSFORMERS")
 register("sglang", "planner.engines.sglang.engine:SGLANG", "python -m sglang.launch_server", "sglang serve")
+register("llama.cpp", "planner.engines.llama_cpp.engine:LLAMA_CPP", "llama-server", "llama-cli")

@@ -20,7 +20,6 @@ class Buffers:
     Args:
         model: weights. full, window: caches of full and of windowed layers. state: recurrent states.
         compute: the compute buffer. output: logits on the host.
-        mapped_bytes: what of the file the host's weights span.
     """
 
     model: tuple[int, ...]
@@ -51,16 +50,8 @@ def buffers_of(model: Model, run: Run) -> Buffers:
         UnsupportedArchitecture: a graph that is not known here.
     """
     placement, spec = run.placement, model.spec
-    count = placement.devices + 1
-    full, window, state = ([0] * count for _ in range(3))
     width = value_width(model, run)
-    sizes: dict[int, tuple[int, int, int]] = {}
-    for index, layer in enumerate(spec.layers):
-        if id(layer) not in sizes:
-            sizes[id(layer)] = layer_bytes(layer, run.geometry, run.cache, width)
-        home = placement.device_of(index) if run.kv_offload else placement.host
-        for kind, size in zip((full, window, state), sizes[id(layer)], strict=True):
-            kind[home] += size
+    full, window, state = cache_by_device(model, run)
     compute = compute_bytes(
         model,
         run.batch(),
@@ -75,12 +66,26 @@ def buffers_of(model: Model, run: Run) -> Buffers:
     )
     return Buffers(
         model=weight_bytes(run),
-        full=tuple(full),
-        window=tuple(window),
-        state=tuple(state),
+        full=full,
+        window=window,
+        state=state,
         compute=compute,
         output=spec.vocab_size * max(run.geometry.slots, 1) * _FLOAT,
     )
+
+
+def cache_by_device(model: Model, run: Run) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """(full caches, window caches, states) of each device."""
+    placement, width = run.placement, value_width(model, run)
+    full, window, state = ([0] * (placement.devices + 1) for _ in range(3))
+    sizes: dict[int, tuple[int, int, int]] = {}
+    for index, layer in enumerate(model.spec.layers):
+        if id(layer) not in sizes:
+            sizes[id(layer)] = layer_bytes(layer, run.geometry, run.cache, width)
+        home = placement.device_of(index) if run.kv_offload else placement.host
+        for kind, size in zip((full, window, state), sizes[id(layer)], strict=True):
+            kind[home] += size
+    return tuple(full), tuple(window), tuple(state)
 
 
 def weight_bytes(run: Run) -> tuple[int, ...]:

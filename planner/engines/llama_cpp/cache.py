@@ -22,10 +22,17 @@ from planner.model.kinds.latent import LatentAttention
 from planner.model.spec import Layer, ModelSpec
 
 CACHE_TYPES: Final[Mapping[str, Fraction]] = {
-    "f32": Fraction(4), "f16": Fraction(2), "bf16": Fraction(2), "q8_0": Fraction(34, 32), "q5_1": Fraction(24, 32),
-    "q5_0": Fraction(22, 32), "q4_1": Fraction(20, 32), "q4_0": Fraction(18, 32), "iq4_nl": Fraction(18, 32),
+    "f32": Fraction(4),
+    "f16": Fraction(2),
+    "bf16": Fraction(2),
+    "q8_0": Fraction(34, 32),
+    "q5_1": Fraction(24, 32),
+    "q5_0": Fraction(22, 32),
+    "q4_1": Fraction(20, 32),
+    "q4_0": Fraction(18, 32),
+    "iq4_nl": Fraction(18, 32),
     "q6_0": Fraction(26, 32),
-}  # fmt: skip
+}
 """Bytes of one cached element (ggml.h; q6_0 is ik_llama.cpp's)."""
 _STATE_BYTES: Final = 4
 
@@ -107,13 +114,11 @@ def _caches(spec: ModelSpec) -> list[CacheLayer]:
 
 def window_of(spec: ModelSpec) -> int:
     """The widest sliding window; 0 where no layer has one."""
-    windows = [
-        cache.sliding_window or cache.attention_chunk_size or 0
-        for cache in _caches(spec)
-        if isinstance(cache, KeyValueCache | LatentCache)
-        and (cache.sliding_window or getattr(cache, "attention_chunk_size", None))
-    ]
-    return max(windows, default=0)
+    windows = [0]
+    for cache in _caches(spec):
+        if isinstance(cache, KeyValueCache):
+            windows.append(cache.sliding_window or cache.attention_chunk_size or 0)
+    return max(windows)
 
 
 def unsupported_caches(spec: ModelSpec) -> str:

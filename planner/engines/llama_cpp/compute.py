@@ -146,5 +146,3 @@ def representatives(kinds: Sequence[object]) -> list[int]:
             kept.append(index)
             index += 1
     return [*kept, count - 1]
-
-

@@ -94,34 +94,65 @@ class Deployment(Card):
     ] = None
     quantization: Annotated[
         str | None,
-        option("llama.cpp's mix of the weights: Q4_K_M, IQ4_XS, ...", "--quantization", "-q", panel=MEMORY,
-               ours=True, common=True),
-    ] = None  # fmt: skip
+        option(
+            "llama.cpp's mix of the weights: Q4_K_M, IQ4_XS, ...",
+            "--quantization",
+            "-q",
+            panel=MEMORY,
+            ours=True,
+            common=True,
+        ),
+    ] = None
     ctx_size: Annotated[
-        int | None, Ge(0), Le(1 << 27),
-        option("Context of all slots; 0: the model's.", "--ctx-size", "-c", panel=CONTEXT, unit="tokens",
-               environment={"LLAMA_ARG_CTX_SIZE": read_tokens}, read=read_tokens, common=True),
-    ] = None  # fmt: skip
+        int | None,
+        Ge(0),
+        Le(1 << 27),
+        option(
+            "Context of all slots; 0: the model's.",
+            "--ctx-size",
+            "-c",
+            panel=CONTEXT,
+            unit="tokens",
+            environment={"LLAMA_ARG_CTX_SIZE": read_tokens},
+            read=read_tokens,
+            common=True,
+        ),
+    ] = None
     n_gpu_layers: Annotated[
         str | None,
-        option("Layers on cards, the output layer counted; auto or all.", "--n-gpu-layers", "-ngl", "--gpu-layers",
-               panel=LAYERS, common=True),
-    ] = None  # fmt: skip
+        option(
+            "Layers on cards, the output layer counted; auto or all.",
+            "--n-gpu-layers",
+            "-ngl",
+            "--gpu-layers",
+            panel=LAYERS,
+            common=True,
+        ),
+    ] = None
     batch_size: Annotated[
         int | None, Ge(1), Le(_MOST), option("Tokens of a batch.", "--batch-size", "-b", panel=CONTEXT)
     ] = None
     ubatch_size: Annotated[
-        int | None, Ge(1), Le(_MOST),
+        int | None,
+        Ge(1),
+        Le(_MOST),
         option("Tokens computed at once.", "--ubatch-size", "-ub", panel=CONTEXT, common=True),
-    ] = None  # fmt: skip
+    ] = None
     parallel: Annotated[
         int | None, Ge(-1), Le(256), option("Slots.", "--parallel", "-np", panel=CONTEXT, common=True)
     ] = None
     flash_attn: Annotated[
         str | None,
-        option("Fused attention.", "--flash-attn", "-fa", panel=CONTEXT, bare="on", choices=("on", "off", "auto"),
-               common=True),
-    ] = None  # fmt: skip
+        option(
+            "Fused attention.",
+            "--flash-attn",
+            "-fa",
+            panel=CONTEXT,
+            bare="on",
+            choices=("on", "off", "auto"),
+            common=True,
+        ),
+    ] = None
     cache_type_k: Annotated[
         str, option("Type of cached keys.", "--cache-type-k", "-ctk", panel=CONTEXT, choices=_TYPES, common=True)
     ] = "f16"
@@ -135,67 +166,105 @@ class Deployment(Card):
     swa_full: Annotated[bool, option("Windowed layers keep the whole context.", "--swa-full", panel=CONTEXT)] = False
     kv_offload: Annotated[
         bool,
-        option("The cache is where its layers are.", "--kv-offload", "-kvo",
-               switched_off=("--no-kv-offload", "-nkvo"), panel=CONTEXT),
-    ] = True  # fmt: skip
+        option(
+            "The cache is where its layers are.",
+            "--kv-offload",
+            "-kvo",
+            switched_off=("--no-kv-offload", "-nkvo"),
+            panel=CONTEXT,
+        ),
+    ] = True
     tensor_split: Annotated[
         tuple[float, ...] | None,
         option("Shares of the cards: 3,1.", "--tensor-split", "-ts", panel=LAYERS, read=_shares, write=_joined),
     ] = None
     split_mode: Annotated[
         str,
-        option("How cards share a model.", "--split-mode", "-sm", panel=LAYERS, choices=("layer", "none", "row", "tensor")),
+        option(
+            "How cards share a model.", "--split-mode", "-sm", panel=LAYERS, choices=("layer", "none", "row", "tensor")
+        ),
     ] = "layer"
     main_gpu: Annotated[int, Ge(0), option("The card with --split-mode none.", "--main-gpu", "-mg", panel=LAYERS)] = 0
     n_cpu_moe: Annotated[
-        int | None, Ge(0), Le(4096),
+        int | None,
+        Ge(0),
+        Le(4096),
         option("Experts of that many layers stay in RAM.", "--n-cpu-moe", "-ncmoe", panel=LAYERS, common=True),
-    ] = None  # fmt: skip
+    ] = None
     cpu_moe: Annotated[bool, option("All experts stay in RAM.", "--cpu-moe", "-cmoe", panel=LAYERS)] = False
     override_tensor: Annotated[
         tuple[str, ...],
-        option("pattern=device for tensors by name.", "--override-tensor", "-ot", panel=LAYERS, read=_patterns,
-               write=",".join, several=True),
-    ] = ()  # fmt: skip
-    op_offload: Annotated[
-        bool, option("Large batches copy host weights to a card.", "--op-offload", panel=LAYERS)
-    ] = True
+        option(
+            "pattern=device for tensors by name.",
+            "--override-tensor",
+            "-ot",
+            panel=LAYERS,
+            read=_patterns,
+            write=",".join,
+            several=True,
+        ),
+    ] = ()
+    op_offload: Annotated[bool, option("Large batches copy host weights to a card.", "--op-offload", panel=LAYERS)] = (
+        True
+    )
     mmap: Annotated[bool, option("Map the file rather than read it.", "--mmap", panel=MEMORY)] = True
     mlock: Annotated[bool, option("Keep the model in RAM.", "--mlock", panel=MEMORY)] = False
     cache_ram: Annotated[
-        int | None, Ge(-1), Le(1 << 24),
-        option("MiB of RAM for prompts that left their slot; -1: no limit.", "--cache-ram", "-cram", panel=MEMORY,
-               unit="MiB"),
-    ] = None  # fmt: skip
+        int | None,
+        Ge(-1),
+        Le(1 << 24),
+        option(
+            "MiB of RAM for prompts that left their slot; -1: no limit.",
+            "--cache-ram",
+            "-cram",
+            panel=MEMORY,
+            unit="MiB",
+        ),
+    ] = None
     fit: Annotated[
-        str | None, option("Change what is not given so that it fits.", "--fit", "-fit", panel=FIT, choices=("on", "off"))
+        str | None,
+        option("Change what is not given so that it fits.", "--fit", "-fit", panel=FIT, choices=("on", "off")),
     ] = None
     fit_target: Annotated[
         tuple[int, ...] | None,
-        option("MiB to keep free on each card.", "--fit-target", "-fitt", panel=FIT, unit="MiB", read=_targets,
-               write=_joined),
-    ] = None  # fmt: skip
+        option(
+            "MiB to keep free on each card.",
+            "--fit-target",
+            "-fitt",
+            panel=FIT,
+            unit="MiB",
+            read=_targets,
+            write=_joined,
+        ),
+    ] = None
     fit_ctx: Annotated[
-        int | None, Ge(256), Le(1 << 27),
+        int | None,
+        Ge(256),
+        Le(1 << 27),
         option("Least context that --fit may choose.", "--fit-ctx", "-fitc", panel=FIT, read=read_tokens),
-    ] = None  # fmt: skip
+    ] = None
     embedding: Annotated[
-        bool, option("Serve embeddings: every token of a batch is an output.", "--embedding", "--embeddings",
-                     panel=PROGRAM)
-    ] = False  # fmt: skip
+        bool,
+        option("Serve embeddings: every token of a batch is an output.", "--embedding", "--embeddings", panel=PROGRAM),
+    ] = False
     mmproj: Annotated[str | None, option("File of the image encoder.", "--mmproj", "-mm", panel=BESIDE)] = None
     model_draft: Annotated[
         str | None, option("Draft model.", "--model-draft", "-md", "--spec-draft-model", panel=BESIDE)
     ] = None
     draft_max: Annotated[
-        int | None, Ge(0), Le(1024),
+        int | None,
+        Ge(0),
+        Le(1024),
         option("Tokens drafted at once.", "--draft-max", "--draft", "--draft-n", "--spec-draft-n-max", panel=BESIDE),
-    ] = None  # fmt: skip
-    mla: Annotated[
-        int | None, Ge(0), Le(3), option("ik_llama.cpp: MLA mode.", "--mla-use", "-mla", panel=PROGRAM)
     ] = None
+    mla: Annotated[int | None, Ge(0), Le(3), option("ik_llama.cpp: MLA mode.", "--mla-use", "-mla", panel=PROGRAM)] = (
+        None
+    )
     attention_max_batch: Annotated[
-        int, Ge(0), Le(1 << 20), option("ik_llama.cpp: MiB of scores at once.", "--attention-max-batch", "-amb", panel=PROGRAM)
+        int,
+        Ge(0),
+        Le(1 << 20),
+        option("ik_llama.cpp: MiB of scores at once.", "--attention-max-batch", "-amb", panel=PROGRAM),
     ] = 0
     fused_moe: Annotated[bool, option("ik_llama.cpp: fused experts.", "--fused-moe", "-fmoe", panel=PROGRAM)] = False
 

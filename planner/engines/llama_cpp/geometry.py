@@ -86,6 +86,11 @@ def geometry_of(
     tokens = padded(n_ubatch, slots)
     most = n_batch if outputs is None or not release.has("few_outputs") else outputs
     return Geometry(
-        n_ctx=n_ctx, slots=slots, cells=cells, window_cells=window_cells, streams=streams, tokens=tokens,
+        n_ctx=n_ctx,
+        slots=slots,
+        cells=cells,
+        window_cells=window_cells,
+        streams=streams,
+        tokens=tokens,
         outputs=max(1, min(n_ubatch, most)),
-    )  # fmt: skip
+    )

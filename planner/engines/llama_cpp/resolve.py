@@ -171,6 +171,9 @@ def backend_of(deployment: Deployment) -> str:
 
 def _mix(model: Model, deployment: Deployment) -> str | None:
     stored = any(tensor.name.startswith("blk.") for tensor in model.stored)
+    named = model.spec.quantization_config or {}
+    if deployment.quantization is None and named.get("quant_method") == "gguf" and not stored:
+        return str(named.get("mix"))
     if deployment.quantization is None:
         return None if stored else "F16"
     if stored:
@@ -227,7 +230,7 @@ def _placement(model: Model, deployment: Deployment, default: str) -> Placement:
         pattern, _, name = pair.rpartition("=")
         overrides.append((pattern, _device(name, count)))
     return Placement(
-        devices=count if offloaded or deployment.op_offload else count,
+        devices=count,
         layers=layers,
         offloaded=offloaded,
         split=(*split, *([0.0] * (count - len(split)))) if split else free[:count],
@@ -257,8 +260,15 @@ def on_length(run: Run, n_ctx: int, model: Model) -> Run:
     """The same run with another context."""
     window = window_of(model.spec) if run.cache.split_windows else 0
     geometry = geometry_of(
-        run.release, n_ctx=n_ctx, n_batch=run.n_batch, n_ubatch=run.n_ubatch, slots=run.geometry.slots,
-        unified=run.unified, window=window, swa_full=run.geometry.window_cells == run.geometry.cells and window > 0,
-        flash_attention=run.flash_attention, outputs=run.outputs,
-    )  # fmt: skip
+        run.release,
+        n_ctx=n_ctx,
+        n_batch=run.n_batch,
+        n_ubatch=run.n_ubatch,
+        slots=run.geometry.slots,
+        unified=run.unified,
+        window=window,
+        swa_full=run.geometry.window_cells == run.geometry.cells and window > 0,
+        flash_attention=run.flash_attention,
+        outputs=run.outputs,
+    )
     return replace(run, geometry=geometry)

@@ -50,7 +50,7 @@ def gguf_tensors(model: Model, mix: str | None) -> tuple[tuple[GgufTensor, ...],
         mix: "Q4_K_M" and so on; None where the model was read from a .gguf file.
     """
     if mix is None and model.stored and any(tensor.name.startswith("blk.") for tensor in model.stored):
-        key = ("llama.cpp tensors", None)
+        key: tuple[str, str | None] = ("llama.cpp tensors", None)
         if key not in model.memo:
             model.memo[key] = tuple(_stored(model)), ()
     else:

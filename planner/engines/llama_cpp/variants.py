@@ -30,9 +30,16 @@ def variants() -> dict[str, Variant]:
     text = files("planner.engines.llama_cpp.tables").joinpath("variants.csv").read_text("utf-8")
     return {
         row["name"]: Variant(
-            name=row["name"], title=row["title"], n_batch=int(row["n_batch"]), n_ubatch=int(row["n_ubatch"]),
-            ctx_size=int(row["ctx_size"]), parallel=int(row["parallel"]), unified=row["unified"] == "true",
-            n_gpu_layers=row["n_gpu_layers"], flash_attn=row["flash_attn"], mla=int(row["mla"]),
+            name=row["name"],
+            title=row["title"],
+            n_batch=int(row["n_batch"]),
+            n_ubatch=int(row["n_ubatch"]),
+            ctx_size=int(row["ctx_size"]),
+            parallel=int(row["parallel"]),
+            unified=row["unified"] == "true",
+            n_gpu_layers=row["n_gpu_layers"],
+            flash_attn=row["flash_attn"],
+            mla=int(row["mla"]),
         )
         for row in csv.DictReader(text.splitlines())
-    }  # fmt: skip
+    }

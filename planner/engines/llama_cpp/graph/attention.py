@@ -19,7 +19,9 @@ def attention(context: Context, layer: int, spec: Attention, x: Tensor) -> Tenso
     graph, tokens = context.graph, context.batch.tokens
     heads, groups, size = spec.num_attention_heads, spec.num_key_value_heads, spec.head_dim
     value_size = spec.value_head_dim or size
-    gate = None
+    gate: Tensor | None = None
+    k: Tensor | None
+    v: Tensor | None
     if spec.gated_query:
         q, k, v, gate = _gated_projections(context, layer, spec, x)
     else:
@@ -75,11 +77,12 @@ def _projections(
                 for size in (spec.query_size, spec.key_size, spec.value_size)
             ]
             return parts[0], parts[1], parts[2]
-        heads = ((spec.head_dim, spec.num_attention_heads), (spec.head_dim, spec.num_key_value_heads),
-                 (spec.value_head_dim or spec.head_dim, spec.num_key_value_heads))  # fmt: skip
-        views = [
-            graph.view(fused, (size, count, tokens), (fused.item * size, fused.nb[1])) for size, count in heads
-        ]
+        heads = (
+            (spec.head_dim, spec.num_attention_heads),
+            (spec.head_dim, spec.num_key_value_heads),
+            (spec.value_head_dim or spec.head_dim, spec.num_key_value_heads),
+        )
+        views = [graph.view(fused, (size, count, tokens), (fused.item * size, fused.nb[1])) for size, count in heads]
         return views[0], views[1], views[2]
     q = context.linear(layer, "attn_q", x, spec.query_size, bias=spec.query_bias)
     if not spec.owns_key_value:
@@ -105,9 +108,7 @@ def _gated_projections(
     return q, k, graph.reshape(v, size, groups, tokens), gate
 
 
-def attend(
-    context: Context, layer: int, spec: Attention, q: Tensor, k: Tensor | None, v: Tensor | None
-) -> Tensor:
+def attend(context: Context, layer: int, spec: Attention, q: Tensor, k: Tensor | None, v: Tensor | None) -> Tensor:
     """Writes keys and values to the cache, and attends to it: [heads x value size, tokens]."""
     graph, batch = context.graph, context.batch
     windowed = context.style.separate_caches and bool(spec.sliding_window or spec.attention_chunk_size)

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 
 from planner.engines.llama_cpp.graph.attention import attention
 from planner.engines.llama_cpp.graph.context import Context
-from planner.engines.llama_cpp.graph.feed_forward import dense, experts, feed_forward
+from planner.engines.llama_cpp.graph.feed_forward import feed_forward
 from planner.engines.llama_cpp.graph.latent import latent_attention
 from planner.engines.llama_cpp.graph.recurrent import delta_net, mamba1, mamba2, short_convolution
 from planner.engines.llama_cpp.graph.tensor import I32, Tensor
 from planner.errors import UnsupportedArchitecture
 from planner.model.kinds.attention import Attention
 from planner.model.kinds.delta import GatedDeltaNet
-from planner.model.kinds.feed_forward import Moe
 from planner.model.kinds.latent import LatentAttention
 from planner.model.kinds.mamba import Mamba1, Mamba2
 from planner.model.kinds.short_conv import ShortConv
@@ -168,6 +167,3 @@ def _add_per_layer(context: Context, index: int, x: Tensor, per_layer: Tensor) -
     mixed = context.linear(index, "proj", graph.same("mul", gate, own), context.hidden_size)
     x = graph.same("add", x, context.norm(index, "post_norm", mixed))
     return x
-
-
-_UNUSED = (dense, experts, Moe)

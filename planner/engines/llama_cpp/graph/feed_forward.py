@@ -136,9 +136,7 @@ def _choice(context: Context, layer: int, spec: Moe, scores: Tensor, tokens: int
     return weights, chosen
 
 
-def _within_groups(
-    context: Context, order: Tensor, groups: int, groups_used: int, count: int, tokens: int
-) -> Tensor:
+def _within_groups(context: Context, order: Tensor, groups: int, groups_used: int, count: int, tokens: int) -> Tensor:
     """Scores with all but the best groups' experts struck out."""
     graph, size = context.graph, count // groups
     grouped = graph.reshape(order, size, groups, tokens)

@@ -43,7 +43,12 @@ def delta_net(context: Context, layer: int, spec: GatedDeltaNet, x: Tensor) -> T
     """One gated delta net: a convolution over queries, keys and values, and a state per value head."""
     graph, batch = context.graph, context.batch
     sequences, each = batch.sequences, batch.tokens // batch.sequences
-    key_heads, value_heads, key, value = spec.num_key_heads, spec.num_value_heads, spec.key_head_dim, spec.value_head_dim
+    key_heads, value_heads, key, value = (
+        spec.num_key_heads,
+        spec.num_value_heads,
+        spec.key_head_dim,
+        spec.value_head_dim,
+    )
     width = 2 * spec.key_size + spec.value_size
     if spec.layout == "qkvz_ba" and context.style.joint_projection:
         mixed, z, beta, gate = _joint(context, layer, spec, x)
@@ -70,9 +75,7 @@ def delta_net(context: Context, layer: int, spec: GatedDeltaNet, x: Tensor) -> T
     convolved = Tensor("ssm_conv", (width, each, sequences, 1), (joined, kernel_weight))
     convolved = context.unary(convolved)
     row = F32 * width
-    q, k = (
-        graph.view(convolved, (key, key_heads, each, sequences), (F32 * key, row, row * each)) for _ in range(2)
-    )
+    q, k = (graph.view(convolved, (key, key_heads, each, sequences), (F32 * key, row, row * each)) for _ in range(2))
     v = graph.view(convolved, (value, value_heads, each, sequences), (F32 * value, row, row * each))
     q, k = (graph.same("scale", graph.same("rms_norm", tensor)) for tensor in (q, k))
     out = spec.value_size * batch.tokens
@@ -112,9 +115,7 @@ def _joint_rates(context: Context, layer: int, spec: GatedDeltaNet, x: Tensor) -
     return context.unary(beta), _decay(context, layer, spec, alpha)
 
 
-def _joint(
-    context: Context, layer: int, spec: GatedDeltaNet, x: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _joint(context: Context, layer: int, spec: GatedDeltaNet, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     graph, batch = context.graph, context.batch
     sequences, each = batch.sequences, batch.tokens // batch.sequences
     width = 2 * spec.key_size + spec.value_size

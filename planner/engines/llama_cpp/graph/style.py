@@ -64,9 +64,22 @@ class Style:
     groups_used: int = 0
 
 
-_FLAGS = ("scaled_query", "scaled_embedding", "normalised", "scaled_weights", "separate_caches",
-          "fused_gate", "fused_copies", "norm_after_rope", "value_norm", "post_norm_in_layer", "joint_projection", "inner_norm", "weights_first",
-          "fused_experts")
+_FLAGS = (
+    "scaled_query",
+    "scaled_embedding",
+    "normalised",
+    "scaled_weights",
+    "separate_caches",
+    "fused_gate",
+    "fused_copies",
+    "norm_after_rope",
+    "value_norm",
+    "post_norm_in_layer",
+    "joint_projection",
+    "inner_norm",
+    "weights_first",
+    "fused_experts",
+)
 
 
 @cache
@@ -77,8 +90,12 @@ def styles() -> Mapping[str, Style]:
     for row in csv.DictReader(text.splitlines()):
         flags = {name: name in row["flags"].split() for name in _FLAGS}
         style = Style(
-            architecture=row["architecture"], block=row["block"], rows=row["rows"],
-            positions=int(row["positions"]), gating=row["gating"], **flags,
-        )  # fmt: skip
+            architecture=row["architecture"],
+            block=row["block"],
+            rows=row["rows"],
+            positions=int(row["positions"]),
+            gating=row["gating"],
+            **flags,
+        )
         found[row["model_type"]] = style
     return found

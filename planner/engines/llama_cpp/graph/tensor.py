@@ -19,9 +19,23 @@ Shape = tuple[int, int, int, int]
 
 # A result of these may take its first fitting source's place (ggml-alloc.c, ggml_op_can_inplace).
 IN_PLACE: Final = frozenset(
-    {"fill", "scale", "add", "add_id", "sub", "mul", "div", "sqr", "sqrt", "unary", "rope", "rms_norm", "clamp",
-     "soft_max"}
-)  # fmt: skip
+    {
+        "fill",
+        "scale",
+        "add",
+        "add_id",
+        "sub",
+        "mul",
+        "div",
+        "sqr",
+        "sqrt",
+        "unary",
+        "rope",
+        "rms_norm",
+        "clamp",
+        "soft_max",
+    }
+)
 VIEWS: Final = frozenset({"reshape", "view", "permute", "transpose"})
 
 
@@ -33,9 +47,27 @@ class Tensor:
     """
 
     __slots__ = (
-        "address", "backend", "children", "extra_bytes", "home", "input", "item", "nb", "nbytes", "ne", "op",
-        "operand_rows", "output", "owned", "seen", "size", "sources", "view_of", "views", "weight",
-    )  # fmt: skip
+        "address",
+        "backend",
+        "children",
+        "extra_bytes",
+        "home",
+        "input",
+        "item",
+        "nb",
+        "nbytes",
+        "ne",
+        "op",
+        "operand_rows",
+        "output",
+        "owned",
+        "seen",
+        "size",
+        "sources",
+        "view_of",
+        "views",
+        "weight",
+    )
 
     def __init__(
         self,
@@ -130,9 +162,13 @@ class Graph:
         for source, target in enumerate(axes):
             ne[target], nb[target] = a.ne[source], a.nb[source]
         return Tensor(
-            "permute", (ne[0], ne[1], ne[2], ne[3]), (a,), item=a.item, nb=(nb[0], nb[1], nb[2], nb[3]),
+            "permute",
+            (ne[0], ne[1], ne[2], ne[3]),
+            (a,),
+            item=a.item,
+            nb=(nb[0], nb[1], nb[2], nb[3]),
             view_of=a.view_of or a,
-        )  # fmt: skip
+        )
 
     def transpose(self, a: Tensor) -> Tensor:
         """The first two dimensions change places."""
@@ -190,9 +226,13 @@ class Graph:
     def set_rows(self, target: Tensor, rows: Tensor, ids: Tensor) -> Tensor:
         """Rows written into a tensor."""
         tensor = Tensor(
-            "set_rows", target.ne, (rows, ids, target), item=target.item, nb=target.nb,
+            "set_rows",
+            target.ne,
+            (rows, ids, target),
+            item=target.item,
+            nb=target.nb,
             view_of=target.view_of or target,
-        )  # fmt: skip
+        )
         return tensor
 
     def concat(self, a: Tensor, b: Tensor, dim: int) -> Tensor:
