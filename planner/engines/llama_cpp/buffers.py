@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planner.engines.llama_cpp.cache import layer_bytes
 from planner.engines.llama_cpp.compute import DEVICE_ALIGNMENT, HOST_ALIGNMENT, Settings, compute_bytes
+from planner.engines.llama_cpp.layout.cache import layer_bytes
 from planner.engines.llama_cpp.resolve import Run, value_width
 from planner.model.model import Model
 

@@ -13,8 +13,8 @@ from planner.engines.llama_cpp.graph.context import Batch, Context
 from planner.engines.llama_cpp.graph.decoder import build
 from planner.engines.llama_cpp.graph.schedule import PIPELINE_COPIES, reserved_bytes
 from planner.engines.llama_cpp.graph.style import Style, styles
-from planner.engines.llama_cpp.placement import Placement
-from planner.engines.llama_cpp.tensors import GgufTensor
+from planner.engines.llama_cpp.layout.placement import Placement
+from planner.engines.llama_cpp.layout.tensors import GgufTensor
 from planner.errors import UnsupportedArchitecture
 from planner.model.model import Model
 

@@ -11,10 +11,10 @@ from annotated_types import Ge, Le
 from planner.contract.card import Card
 from planner.contract.inputs import option
 from planner.contract.reading import read_memory, read_tokens
-from planner.engines.llama_cpp.cache import CACHE_TYPES
 from planner.engines.llama_cpp.cards import cards_of
-from planner.engines.llama_cpp.releases import NEWEST
-from planner.engines.llama_cpp.variants import variants
+from planner.engines.llama_cpp.layout.cache import CACHE_TYPES
+from planner.engines.llama_cpp.tables.releases import NEWEST
+from planner.engines.llama_cpp.tables.variants import variants
 from planner.errors import UsageError
 from planner.hardware.gpus import Gpu
 

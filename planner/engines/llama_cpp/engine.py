@@ -16,8 +16,8 @@ from planner.contract.workload import ONE_REQUEST, Workload
 from planner.engines.llama_cpp.command import command_words
 from planner.engines.llama_cpp.deployment import Deployment as LlamaDeployment
 from planner.engines.llama_cpp.plan import LlamaPlan, plan_serving
-from planner.engines.llama_cpp.releases import NEWEST
 from planner.engines.llama_cpp.section import section
+from planner.engines.llama_cpp.tables.releases import NEWEST
 from planner.model.model import Model
 
 

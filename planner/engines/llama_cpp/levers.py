@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from planner.contract.lever import Kind, Lever, kinds
-from planner.engines.llama_cpp.cache import CACHE_TYPES
 from planner.engines.llama_cpp.fit import most_that_fits, quick_needs
+from planner.engines.llama_cpp.layout.cache import CACHE_TYPES
 from planner.model.kinds.feed_forward import Moe
 
 if TYPE_CHECKING:

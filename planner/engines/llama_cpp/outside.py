@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 
 from planner.contract.component import Component
-from planner.engines.llama_cpp.cache import CACHE_TYPES
+from planner.engines.llama_cpp.layout.cache import CACHE_TYPES
 from planner.engines.llama_cpp.resolve import Run
 from planner.hardware.contexts import cuda_context
 from planner.hardware.gpus import Gpu

@@ -12,9 +12,9 @@ from planner.contract.inputs import check
 from planner.contract.plan import Cache, Device, Load, ServingPlan, StartupError, Verdict, WorkloadPoint
 from planner.contract.workload import ONE_REQUEST, Workload
 from planner.engines.llama_cpp.buffers import Buffers, buffers_of
-from planner.engines.llama_cpp.cache import unsupported_caches
 from planner.engines.llama_cpp.deployment import Deployment
 from planner.engines.llama_cpp.fit import fitted
+from planner.engines.llama_cpp.layout.cache import unsupported_caches
 from planner.engines.llama_cpp.outside import context_of, late_copies_bytes
 from planner.engines.llama_cpp.resolve import Refused, Run, resolve
 from planner.errors import UnsupportedArchitecture, UsageError

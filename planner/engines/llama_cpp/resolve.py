@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from planner.engines.llama_cpp.cache import CACHE_TYPES, CacheSettings, widest_value, window_of
 from planner.engines.llama_cpp.compute import style_of
 from planner.engines.llama_cpp.deployment import Deployment
-from planner.engines.llama_cpp.geometry import Geometry, geometry_of
 from planner.engines.llama_cpp.graph.context import Batch
 from planner.engines.llama_cpp.graph.style import Style
-from planner.engines.llama_cpp.placement import Placement, check_overrides
-from planner.engines.llama_cpp.releases import Release, release_of
-from planner.engines.llama_cpp.tensors import GgufTensor, gguf_tensors
-from planner.engines.llama_cpp.variants import variants
+from planner.engines.llama_cpp.layout.cache import CACHE_TYPES, CacheSettings, widest_value, window_of
+from planner.engines.llama_cpp.layout.geometry import Geometry, geometry_of
+from planner.engines.llama_cpp.layout.placement import Placement, check_overrides
+from planner.engines.llama_cpp.layout.tensors import GgufTensor, gguf_tensors
+from planner.engines.llama_cpp.tables.releases import Release, release_of
+from planner.engines.llama_cpp.tables.variants import variants
 from planner.errors import PlannerError, UsageError
 from planner.model.model import Model
 
@@ -144,7 +144,7 @@ def resolve(model: Model, deployment: Deployment, *, outputs: int | None = None)
             type_k=deployment.cache_type_k,
             type_v=deployment.cache_type_v,
             flash_attention=flash,
-            mla=variant.mla if deployment.mla is None else deployment.mla,
+            mla=_mla(deployment, release),
             rollback=drafted if model.is_recurrent else 0,
             split_windows=window > 0,
         ),
@@ -159,6 +159,13 @@ def resolve(model: Model, deployment: Deployment, *, outputs: int | None = None)
         attention_max_batch=deployment.attention_max_batch,
         notes=notes,
     )
+
+
+def _mla(deployment: Deployment, release: Release) -> int:
+    """The MLA mode: as stated (the fork's), else the latent alone once files have MLA tensors."""
+    if deployment.mla is not None:
+        return deployment.mla
+    return 3 if release.has("latent_cache") else 0
 
 
 def backend_of(deployment: Deployment) -> str:

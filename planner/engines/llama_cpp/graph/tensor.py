@@ -259,7 +259,7 @@ class Graph:
         return self.view(order, (k, *a.ne[1:]), order.nb[1:])
 
     def flash_attention(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, sinks: Tensor | None) -> Tensor:
-        """Attention of q [d, tokens, heads, streams] on k and v [d, cells, heads, streams]: [d_v, heads, tokens, ...]."""
+        """Attention of q [d, tokens, heads, ...] on k and v [d, cells, heads, ...]: [d_v, heads, tokens, ...]."""
         sources = [q, k, v] + [tensor for tensor in (mask, sinks) if tensor is not None]
         return Tensor("flash_attn", (v.ne[0], q.ne[2], q.ne[1], q.ne[3]), tuple(sources))
 

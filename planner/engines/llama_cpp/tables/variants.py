@@ -21,7 +21,6 @@ class Variant:
     unified: bool
     n_gpu_layers: str
     flash_attn: str
-    mla: int
 
 
 @cache
@@ -39,7 +38,6 @@ def variants() -> dict[str, Variant]:
             unified=row["unified"] == "true",
             n_gpu_layers=row["n_gpu_layers"],
             flash_attn=row["flash_attn"],
-            mla=int(row["mla"]),
         )
         for row in csv.DictReader(text.splitlines())
     }

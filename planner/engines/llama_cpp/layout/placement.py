@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from planner.engines.llama_cpp.tensors import EXPERTS, GgufTensor
+from planner.engines.llama_cpp.layout.tensors import EXPERTS, GgufTensor
 from planner.errors import UsageError
 
 

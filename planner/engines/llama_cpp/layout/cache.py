@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from planner.engines.llama_cpp.geometry import Geometry
+from planner.engines.llama_cpp.layout.geometry import Geometry
 from planner.model.caches import CacheLayer, IndexerCache, KeyValueCache, LatentCache, StateCache
 from planner.model.kinds.latent import LatentAttention
 from planner.model.spec import Layer, ModelSpec

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from planner.engines.llama_cpp.releases import Release
+from planner.engines.llama_cpp.tables.releases import Release
 
 PAD: Final = 256
 
@@ -77,10 +77,8 @@ def geometry_of(
     window_cells = 0
     if window and (release.has("window_cache") or swa_full):
         wanted = window * (slots if streams == 1 else 1) + n_ubatch
-        if release.has("padded_context"):
-            window_cells = padded(min(cells, wanted))
-        else:
-            window_cells = min(cells, padded(wanted, step))
+        early = min(cells, padded(wanted, step))
+        window_cells = padded(min(cells, wanted)) if release.has("padded_context") else early
         if swa_full:
             window_cells = cells
     tokens = padded(n_ubatch, slots)
