@@ -82,11 +82,8 @@ def _shorter(model: Model, deployment: Deployment, run: Run, room: tuple[int, ..
         held = (len(room) + 1) * max(small.model) // max(1, len(model.spec.layers)) // (6 if _experts(model) else 2)
         total -= held
     low, high = least.geometry.n_ctx, run.geometry.n_ctx
-    if total <= used or wanted <= used:
-        length = low
-    else:
-        length = low + (total - used) * (high - low) // (wanted - used)
-    length = max(low, min(high, length)) // (_STEP * run.geometry.streams) * _STEP * run.geometry.streams
+    more = max(0, total - used) * (high - low) // max(1, wanted - used)
+    length = min(high, low + more) // (_STEP * run.geometry.streams) * _STEP * run.geometry.streams
     return on_length(run, length, model), [f"--fit: context {high:,} -> {length:,} tokens"]
 
 
