@@ -17,6 +17,7 @@ from planner.contract.workload import ONE_REQUEST, Workload
 from planner.errors import UsageError
 
 if TYPE_CHECKING:
+    from planner.hardware.gpus import Gpu
     from planner.model.model import Model
 
 
@@ -106,6 +107,13 @@ class MeasuredStart:
     error: str | None = None
 
 
+class UsualFormat(NamedTuple):
+    """A format that people compare: its name, and the bits that a weight takes at least."""
+
+    name: str
+    least_bits: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """A way to spread a model over equal cards: how many, in how many pipeline stages, and the inputs that say so."""
@@ -136,6 +144,10 @@ class Engine(Protocol):
     @property
     def axes(self) -> Axes:
         """Its inputs that comparisons run over."""
+        ...
+
+    def usual_formats(self, gpu: Gpu | None) -> Sequence[UsualFormat]:
+        """The formats of weights that people compare on a card, the most bits first, beside the one as stored."""
         ...
 
     @property

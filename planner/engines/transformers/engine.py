@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from planner.contract.engine import Axes, Layout, PlannedEach, Prepared
+from planner.contract.engine import Axes, Layout, PlannedEach, Prepared, UsualFormat
 from planner.contract.inputs import echo, words_of
 from planner.contract.lever import Lever
 from planner.contract.parser import Parsed, Takes
@@ -14,6 +14,7 @@ from planner.contract.workload import ONE_REQUEST, Workload
 from planner.engines.transformers.deployment import RELEASE
 from planner.engines.transformers.deployment import Deployment as TransformersDeployment
 from planner.engines.transformers.plan import TransformersPlan, plan_run
+from planner.hardware.gpus import Gpu
 from planner.model.model import Model
 from planner.units import format_size
 
@@ -54,6 +55,10 @@ class Transformers:
     ) -> TransformersPlan:
         """The plan of one run."""
         return plan_run(model, deployment, workload, notes=notes)
+
+    def usual_formats(self, gpu: Gpu | None) -> Sequence[UsualFormat]:
+        """What bitsandbytes makes of a plain checkpoint while it loads."""
+        return (UsualFormat("bitsandbytes", 4.0),)
 
     def prepare(self, model: Model, deployment: TransformersDeployment, workload: Workload = ONE_REQUEST) -> Prepared:
         """What many lengths share."""
