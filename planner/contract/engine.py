@@ -107,13 +107,6 @@ class MeasuredStart:
     error: str | None = None
 
 
-class UsualFormat(NamedTuple):
-    """A format that people compare: its name, and the bits that a weight takes at least."""
-
-    name: str
-    least_bits: float
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """A way to spread a model over equal cards: how many, in how many pipeline stages, and the inputs that say so."""
@@ -146,8 +139,11 @@ class Engine(Protocol):
         """Its inputs that comparisons run over."""
         ...
 
-    def usual_formats(self, gpu: Gpu | None) -> Sequence[UsualFormat]:
-        """The formats of weights that people compare on a card, the most bits first, beside the one as stored."""
+    def usual_formats(self, gpu: Gpu | None) -> Sequence[tuple[str, float]]:
+        """The formats of weights that people compare on a card, the most bits first, beside the one as stored.
+
+        Each is its name and the bits that a weight takes at least.
+        """
         ...
 
     @property
@@ -213,6 +209,7 @@ class ReadsLogs(Protocol):
 
 _ENGINES: Final[dict[str, str]] = {}
 _PROGRAMS: Final[dict[tuple[str, ...], str]] = {}
+_NOT_PLANNED: Final[dict[str, str]] = {}
 
 
 def register(name: str, home: str, *programs: str) -> None:
@@ -223,6 +220,13 @@ def register(name: str, home: str, *programs: str) -> None:
         programs: the words that start it, before MODEL, as they stand in commands.
     """
     _ENGINES[name] = home
+    for program in programs:
+        _PROGRAMS[tuple(program.split())] = name
+
+
+def recognise(name: str, title: str, *programs: str) -> None:
+    """Enter an engine that is known by name and not planned, so that it is refused as what it is."""
+    _NOT_PLANNED[name] = title
     for program in programs:
         _PROGRAMS[tuple(program.split())] = name
 
@@ -253,6 +257,12 @@ def find_engine(name: str) -> Engine:
     asked = name.strip().lower().replace("_", "-")
     squeezed = {known.replace(".", "").replace("-", ""): known for known in names}
     found = squeezed.get(asked.replace(".", "").replace("-", ""))
+    if asked in _NOT_PLANNED:
+        raise UsageError(
+            f"--engine {asked}: {_NOT_PLANNED[asked]} is recognised and not planned here; plan with one of"
+            f" {', '.join(names)}",
+            field="engine",
+        )
     if found is None:
         near = difflib.get_close_matches(asked, names, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from planner.contract.engine import Axes, Layout, PlannedEach, Prepared, UsualFormat
+from planner.contract.engine import Axes, Layout, PlannedEach, Prepared
 from planner.contract.inputs import echo, words_of
 from planner.contract.lever import Lever
 from planner.contract.parser import Parsed, Takes
@@ -15,6 +15,8 @@ from planner.engines.transformers.deployment import RELEASE
 from planner.engines.transformers.deployment import Deployment as TransformersDeployment
 from planner.engines.transformers.plan import TransformersPlan, plan_run
 from planner.hardware.gpus import Gpu
+from planner.memory.quantisation import as_asked
+from planner.memory.usual_formats import UsualFormat
 from planner.model.model import Model
 from planner.units import format_size
 
@@ -54,7 +56,7 @@ class Transformers:
         notes: tuple[str, ...] = (),
     ) -> TransformersPlan:
         """The plan of one run."""
-        return plan_run(model, deployment, workload, notes=notes)
+        return plan_run(as_asked(model, deployment.quantization), deployment, workload, notes=notes)
 
     def usual_formats(self, gpu: Gpu | None) -> Sequence[UsualFormat]:
         """What bitsandbytes makes of a plain checkpoint while it loads."""
@@ -62,6 +64,7 @@ class Transformers:
 
     def prepare(self, model: Model, deployment: TransformersDeployment, workload: Workload = ONE_REQUEST) -> Prepared:
         """What many lengths share."""
+        model = as_asked(model, deployment.quantization)
         return PlannedEach(self, model, deployment, workload, self.axes.length)
 
     def command(self, plan: TransformersPlan) -> Sequence[str]:

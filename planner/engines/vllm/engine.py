@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from planner.contract.engine import Axes, Layout, Prepared, UsualFormat
+from planner.contract.engine import Axes, Layout, Prepared
 from planner.contract.lever import Lever
 from planner.contract.parser import Parsed, Takes
 from planner.contract.section import Section
@@ -19,6 +19,8 @@ from planner.engines.vllm.section import section
 from planner.engines.vllm.tables.flags import option_takes, vllm_flags
 from planner.engines.vllm.tables.profile import version_range
 from planner.hardware.gpus import Gpu
+from planner.memory.quantisation import as_asked
+from planner.memory.usual_formats import UsualFormat, usual_formats
 from planner.model.model import Model
 
 
@@ -60,19 +62,17 @@ class Vllm:
         self, model: Model, deployment: VllmDeployment, workload: Workload = ONE_REQUEST, *, notes: tuple[str, ...] = ()
     ) -> VllmPlan:
         """The plan of one deployment."""
-        return plan_serving(model, deployment, workload, notes=notes)
+        return plan_serving(as_asked(model, deployment.quantization), deployment, workload, notes=notes)
 
     def usual_formats(self, gpu: Gpu | None) -> Sequence[UsualFormat]:
         """Of the formats that people compare those that the card's kernels take."""
-        from planner.engines.vllm.formats import usual_formats  # only comparisons ask
-
         return usual_formats(gpu)
 
     def prepare(self, model: Model, deployment: VllmDeployment, workload: Workload = ONE_REQUEST) -> Prepared:
         """What many lengths share."""
         from planner.engines.vllm.prepared import PreparedVllm  # a single plan need not pay for it
 
-        return PreparedVllm(model, deployment, workload)
+        return PreparedVllm(as_asked(model, deployment.quantization), deployment, workload)
 
     def command(self, plan: VllmPlan) -> Sequence[str]:
         """The `vllm serve` line."""

@@ -100,7 +100,7 @@ def picks(
     stored = model.spec.quantization_config is not None or bool(model.stored)
     for card in cards:
         most = min(max_gpus, (counts or {}).get(card.id, max_gpus))
-        usual = () if stored else tuple(one.name for one in engine.usual_formats(card))
+        usual = () if stored else tuple(name for name, _ in engine.usual_formats(card))
         for quantization in (None, *usual) if formats is None else formats:
             found = _fewest(engine, model, base, workload, card, quantization, layouts, most, needs)
             if found is None:

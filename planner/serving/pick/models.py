@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from planner.contract.engine import Engine, UsualFormat
+from planner.contract.engine import Engine
 from planner.contract.workload import Workload
 from planner.errors import PlannerError
 from planner.hardware.spelled import Cards
@@ -49,7 +49,7 @@ def models_that_run(
     *,
     names: Iterable[str],
     cards: Cards,
-    formats: Sequence[UsualFormat],
+    formats: Sequence[tuple[str, float]],
     wanted: Wanted,
     length: int,
 ) -> Iterator[Pick]:
@@ -79,7 +79,7 @@ def _best(
     base: Any,
     workload: Workload,
     cards: Cards,
-    formats: Sequence[UsualFormat],
+    formats: Sequence[tuple[str, float]],
     length: int,
 ) -> Pick | None:
     layout = next((one for one in engine.layouts(model, base) if one.cards == cards.count), None)
@@ -91,9 +91,9 @@ def _best(
     tried: list[str | None] = [None] if stored or 16 * model.parameters <= total_bits else []
     if not stored:
         tried += [
-            one.name
-            for one in formats
-            if one.least_bits * model.parameters <= total_bits and has_evidence(one.name, "weights", model.parameters)
+            name
+            for name, least_bits in formats
+            if least_bits * model.parameters <= total_bits and has_evidence(name, "weights", model.parameters)
         ]
     for quantization in tried:
         changes = dict(layout.changes)

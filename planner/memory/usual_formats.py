@@ -1,13 +1,20 @@
-"""The formats of weights that people compare on vLLM, by what a card's kernels take (tables/usual_formats.csv)."""
+"""The formats of weights that people compare on servers of GPUs, by what a card's kernels take (usual_formats.csv)."""
 
 from __future__ import annotations
 
 import csv
 from functools import cache
 from importlib.resources import files
+from typing import NamedTuple
 
-from planner.contract.engine import UsualFormat
 from planner.hardware.gpus import Gpu
+
+
+class UsualFormat(NamedTuple):
+    """A format that people compare: its name, and the bits that a weight takes at least."""
+
+    name: str
+    least_bits: float
 
 
 def usual_formats(gpu: Gpu | None) -> tuple[UsualFormat, ...]:
@@ -28,5 +35,5 @@ def usual_formats(gpu: Gpu | None) -> tuple[UsualFormat, ...]:
 
 @cache
 def _rows() -> tuple[dict[str, str], ...]:
-    text = files("planner.engines.vllm.tables").joinpath("usual_formats.csv").read_text("utf-8")
+    text = files("planner.memory").joinpath("usual_formats.csv").read_text("utf-8")
     return tuple(csv.DictReader(text.splitlines()))
