@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from planner.report.printer import Heading, Width, table
+from planner.version import SCHEMA
 
-JSON_SCHEMA = 2
+JSON_SCHEMA = SCHEMA
 
 
 class Format(str, Enum):

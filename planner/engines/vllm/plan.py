@@ -25,9 +25,10 @@ from planner.engines.vllm.stages import (
 from planner.engines.vllm.storage import scheme_for
 from planner.engines.vllm.verdict import judge
 from planner.memory.cache_formats import CacheFormat
-from planner.memory.kv_cache import LayerCache, SequenceCost, sequence_cost
+from planner.memory.kv_cache import LayerCache, SequenceCost, layer_caches, sequence_cost
 from planner.memory.quantisation import WeightScheme
 from planner.memory.sharding import Parallelism
+from planner.memory.work import StageWork, Work
 from planner.model.model import Model
 from planner.units import format_size
 
@@ -89,6 +90,30 @@ class VllmPlan(ServingPlan):
     def longest(self) -> int:
         """The longest request that fits at the asked concurrency, never beyond what the model accepts."""
         return self.cache.longest
+
+    @property
+    def work(self) -> Work:
+        """What a step reads and multiplies."""
+        ways, asked = self.parallelism.tensor_parallel_size, self.resolved.asked
+        return Work(
+            ways=ways,
+            element_bytes=self.resolved.element_bytes,
+            scheme=self.scheme,
+            stages=tuple(
+                StageWork(
+                    layers=stage.layers,
+                    weights=stage.weights.by_role,
+                    caches=layer_caches(
+                        self.model.spec.layers[stage.layers],
+                        self.cache_format,
+                        tensor_parallel_size=ways,
+                        state_dtype=self.resolved.dtype,
+                        recurrent_dtype=asked.mamba_ssm_cache_dtype,
+                    ),
+                )
+                for stage in self.stages
+            ),
+        )
 
     def free_bytes(self, index: int) -> int:
         """What is left on a card of that stage, at best estimates."""
@@ -167,7 +192,7 @@ def plan_one(
         caches=caches,
         needed_bytes=staged.check_pool.needed_bytes(resolved.max_model_len),
         outside=judged.outside,
-        devices=_devices(resolved, parallelism, staged, load.host_bytes),
+        devices=_devices(resolved, parallelism, staged, judged.free_bytes, load.host_bytes),
         cache=Cache(
             bytes_per_token=sequence.bytes_per_token,
             bytes_per_sequence=sequence.total_bytes,
@@ -258,8 +283,9 @@ def _admission_length(resolved: Resolved, workload: Workload) -> int:
 
 
 def _longest(resolved: Resolved, pool: Pool, available: int, requests: int) -> int:
-    longest = pool.longest_length(available, requests=requests)
-    return longest if resolved.asked.allow_long_max_model_len else min(longest, resolved.positions)
+    if resolved.asked.allow_long_max_model_len:
+        return pool.longest_length(available, requests=requests)
+    return pool.longest_length(available, requests=requests, ceiling=resolved.positions)
 
 
 def _points(resolved: Resolved, pool: Pool, blocks: int, workload: Workload) -> tuple[WorkloadPoint, ...]:
@@ -274,7 +300,9 @@ def _points(resolved: Resolved, pool: Pool, blocks: int, workload: Workload) -> 
     )
 
 
-def _devices(resolved: Resolved, parallelism: Parallelism, staged: _Stages, host_bytes: int) -> tuple[Device, ...]:
+def _devices(
+    resolved: Resolved, parallelism: Parallelism, staged: _Stages, free_bytes: tuple[int, ...], host_bytes: int
+) -> tuple[Device, ...]:
     """Each stage's fullest GPU, the fullest first, and the host where something is kept there."""
     asked = resolved.asked
     ranks = parallelism.tensor_parallel_size * asked.data_parallel_size
@@ -288,9 +316,7 @@ def _devices(resolved: Resolved, parallelism: Parallelism, staged: _Stages, host
             components=staged.budgets[index].inside + staged.budgets[index].outside,
             cache_bytes=max(0, staged.available["best"][index]),
             claimed_bytes=staged.budgets[index].requested_bytes,
-            free_bytes=outside_of(resolved, staged.budgets[index], fixed=fixed_bytes(resolved, staged.pools[index][0]))[
-                0
-            ].free_bytes,
+            free_bytes=free_bytes[index],
         )
         for index in order
     ]

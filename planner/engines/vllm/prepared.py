@@ -166,8 +166,12 @@ class PreparedVllm:
         key = (resolved.max_num_batched_tokens, length if self._model.is_recurrent else 0)
         found = self._layouts.get(key)
         if found is None:
-            exact = replace(resolved, max_model_len=length) if self._model.is_recurrent else resolved
-            found = self._layouts[key] = _layout(self._model, exact, self._deployment.kv_cache_dtype)
+            # the budget is shared between cache types, the layout is this one's
+            asked = replace(resolved.asked, kv_cache_dtype=self._deployment.kv_cache_dtype)
+            exact = replace(resolved, asked=asked)
+            if self._model.is_recurrent:
+                exact = replace(exact, max_model_len=length)
+            found = self._layouts[key] = _layout(self._model, exact)
         return found
 
 
@@ -187,7 +191,7 @@ def _most_items(model: Model, batched_tokens: int, length: int) -> int:
     return min(length // tokens, max(batched_tokens, tokens) // tokens) if tokens else 0
 
 
-def _layout(model: Model, resolved: Resolved, cache_dtype: str) -> _Layout:
+def _layout(model: Model, resolved: Resolved) -> _Layout:
     form = form_of(model, resolved)
     pool, caches = pool_of(model, resolved, form, slice(0, len(model.spec.layers)))
     windows = [

@@ -21,13 +21,19 @@ from planner.model.model import Model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A verdict with what it stands on; `outside` is the rest of the fullest stage's card."""
+    """A verdict with what it stands on.
+
+    Args:
+        outside: the rest of the fullest stage's card.
+        free_bytes: what each stage's card keeps.
+    """
 
     verdict: Verdict
     shortfall_bytes: int
     startup_error: StartupError | None
     unknown: tuple[str, ...]
     outside: Outside
+    free_bytes: tuple[int, ...]
     notes: tuple[str, ...]
 
 
@@ -99,6 +105,7 @@ def judge(
         startup_error=error,
         unknown=resolved.unknown if verdict == "unknown" else (),
         outside=rests[fullest][0],
+        free_bytes=tuple(outside.free_bytes for outside, _ in rests),
         notes=tuple(notes),
     )
 
