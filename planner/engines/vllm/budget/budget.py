@@ -232,7 +232,7 @@ def _weight_component(
     extra = overhead("load_extra", situation_of(model, resolved))
     if extra.best:
         size += extra.best
-        formula += f" + {format_size(extra.best)} that releases from 0.28 on print beyond the tensors"
+        formula += f" + {format_size(extra.best)} that releases from 0.27 on print beyond the tensors"
     offload = resolved.asked.cpu_offload_bytes
     if offload:
         movable = size - weights.rope_bytes - weights.role_bytes(Role.EMBEDDING, Role.LM_HEAD)
