@@ -89,17 +89,34 @@ def families_that_read(raw: RawConfig, *, most: int = 4) -> list[str]:
     """The model types that can read a config, the nearest by shape first, whatever the types are called.
 
     Those come first that leave fewest of its sizes unread, then those that read most of its sizes, then the plainest
-    (the order of the registry); of the types of one module the one that asks for fewest sizes that it does not have.
+    (the order of the registry).
     """
-    of_module: dict[str, tuple[int, tuple[int, int, int], str]] = {}
-    for order, (model_type, module) in enumerate(MODULE_OF.items()):
+    types_of: dict[str, list[str]] = {}
+    for model_type, module in MODULE_OF.items():
+        types_of.setdefault(module, []).append(model_type)
+    found = []
+    for order, types in enumerate(types_of.values()):
+        reading = _read_as(raw, types)
+        if reading is not None:
+            unread, present, _, model_type = reading
+            found.append((unread, -present, order, model_type))
+    nearest = (model_type for *_, model_type in sorted(found)[:most])
+    # of the types of one module the one that asks for fewest sizes that the config does not have
+    return [_fewest_in_vain(raw, types_of[MODULE_OF[model_type]]) for model_type in nearest]
+
+
+def _read_as(raw: RawConfig, types: list[str]) -> tuple[int, int, int, str] | None:
+    """(sizes unread, sizes read, sizes asked for in vain, type) of the first type that can read the config."""
+    for model_type in types:
         own = _as(raw, model_type)
         try:
             _build(own, model_type)
         except PlannerError:
             continue
-        present, absent = own.sizes_asked()
-        candidate = (absent, (own.unread(), -present, order), model_type)
-        of_module[module] = min(of_module.get(module, candidate), candidate)
-    nearest = sorted((rank, model_type) for _, rank, model_type in of_module.values())
-    return [model_type for _, model_type in nearest[:most]]
+        return own.unread(), *own.sizes_asked(), model_type
+    return None
+
+
+def _fewest_in_vain(raw: RawConfig, types: list[str]) -> str:
+    readings = filter(None, (_read_as(raw, [model_type]) for model_type in types))
+    return min(readings, key=lambda reading: reading[2])[3]
