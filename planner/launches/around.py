@@ -113,7 +113,13 @@ def version_of(text: str) -> str | None:
 def card_of(source: str, name: str) -> Card:
     """The card that a name means in this source: product, gke, karpenter, ray, instance, slurm, notebook."""
     name = name.strip()[:120]
-    if source in ("product", "slurm"):
+    if source == "slurm":
+        sized = re.fullmatch(r"([A-Za-z]+\d+[a-z]*)[-_](\d{2,3})(?:gb?)?", name, re.IGNORECASE)
+        found = _product(f"{sized[1]} {sized[2]}gb" if sized else name)
+        return Card(
+            name, found.key, note=None if found.key else f"{name} does not name one card of the table: give --gpu"
+        )
+    if source == "product":
         return _product(name)
     for row in _rows("cards.csv"):
         if row["source"] != source:

@@ -18,6 +18,7 @@ from planner.launches.record import LaunchError
 
 MOST_NODES: Final = 200_000
 DEEPEST: Final = 100
+MOST_DOCUMENTS: Final = 500
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BOOLEANS: Final = {
     **dict.fromkeys(("yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
@@ -85,6 +86,8 @@ def read_yaml(text: str, *, form: str = "yaml", first_line: int = 1) -> list[Any
     try:
         for found in _documents(text, form, first_line):
             documents.append(found)
+            if len(documents) > MOST_DOCUMENTS:
+                raise LaunchError(f"more than {MOST_DOCUMENTS} documents in one text", form=form)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = (mark.line if mark is not None else 0) + 1

@@ -24,7 +24,7 @@ from planner.launches.engines.server import (
     settle_model,
     start_plan,
 )
-from planner.launches.record import LaunchPlan, Value
+from planner.launches.record import LaunchError, LaunchPlan, Value
 from planner.launches.shell.script import Argument, Variable
 
 TOOL = "vllm"
@@ -50,6 +50,12 @@ def read_vllm(
     if config is not None and config.values:
         model_word = _read_config(context, plan, config)
     others = read_given(context, plan, given)
+    doubled = [one for one in positional if one.text in ("serve", "vllm")]
+    if doubled:
+        context.launch.note(
+            f"line {doubled[0].line}: {doubled[0].text!r} is doubled: the server does not start like this"
+        )
+        positional = [one for one in positional if one.text not in ("serve", "vllm")]
     stated = others["model"].values[0] if "model" in others and others["model"].values else None
     first = positional[0] if positional else None
     if first is not None and not first.missing and any(c.isspace() for c in first.text):
@@ -63,9 +69,7 @@ def read_vllm(
         context.launch.skip(f"{glued[0].text.strip().split(' ')[0][:60]} (line {glued[0].line})", matters=True)
     model = stated or (first if positional_model else None) or model_word
     if stated is not None and first is not None and positional_model and first.text != stated.text:
-        context.launch.note(
-            f"two models are named, {first.text} and {stated.text}: --model is deprecated beside a positional one"
-        )
+        raise LaunchError(f"line {first.line}: two models are named, {first.text[:100]} and {stated.text[:100]}")
     return finish(context, plan, model, environment, around, others, contained=contained)
 
 

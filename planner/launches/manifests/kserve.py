@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from planner.launches.around import image_engine
 from planner.launches.context import Context, Surroundings
 from planner.launches.documents import Map, as_list, as_map, at_path, text_of
 from planner.launches.engines.options import Given, options, parse
@@ -95,6 +96,9 @@ def _service(context: Context, one: Map, name: str, objects: list[Map]) -> None:
     if runtime is not None:
         container = as_map((as_list(at_path(runtime, "spec.containers")) or [Map()])[0])
         below = pod_environment(context, container)
+        _, version, _ = image_engine(text_of(container.get("image")) or "")
+        if version is not None:
+            around.version, around.version_source = version, "image tag"
         words = [*container_words(context, container, below), *words]
         environment = {**below, **environment}
         if around.gpus is None:

@@ -36,7 +36,7 @@ def read_notebook(context: Context, notebook: Map) -> None:
         if written:
             context.files[written[1]] = (text.partition("\n")[2], 1)
         elif _SHELL_MAGIC.match(text):
-            read_shell(context, text.partition("\n")[2])
+            read_shell(context, text.partition("\n")[2], around=around)
         elif not text.startswith("%%") or text.startswith(("%%time", "%%capture")):
             pieces.append(_plain(text, number))
     read_python(context, "\n".join(pieces), around=around)

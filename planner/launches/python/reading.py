@@ -137,7 +137,7 @@ def read_python(
         if found and found[2].startswith(("!", "%pip", "%sh")):
             from planner.launches.shell.commands import read_shell
 
-            read_shell(context, re.sub(r"^[!%]+\s*", "", found[2]), first_line=line_number)
+            read_shell(context, re.sub(r"^[!%]+\s*", "", found[2]), first_line=line_number, around=around)
     script = Script(context, text, file=file or context.file, first_line=first_line, words=_words(arguments))
     training = [call for call in script.calls if call.last in TRAINING]
     serving = [call for call in script.calls if call.last in SERVERS or call.name in SERVERS]

@@ -21,6 +21,7 @@ _ARRAY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=$")
 _OPERATOR: Final = re.compile(r"&&|\|\||;;&|;;|;&|\|&|&>>|&>|[;&|()\n]")
 _REDIRECT: Final = re.compile(r"[0-9]{0,2}(?:<<<|<<-?|<>|<&|>&|>>|>\||<|>)")
 _DEEPEST: Final = 40
+MOST_WORDS: Final = 4096
 
 
 class Part(NamedTuple):
@@ -118,6 +119,7 @@ class _Lexer:
     def __init__(self, text: str, first_line: int, powershell: bool, depth: int = 0) -> None:
         self.text, self.at, self.line = text, 0, first_line
         self.powershell, self.depth = powershell, depth
+        self.run_length = 0
         self.tokens: list[Token | Redirect] = []
         self.comments: list[tuple[int, str]] = []
         self.pending: list[tuple[Redirect, bool]] = []
@@ -158,6 +160,7 @@ class _Lexer:
             return
         if operator:
             self.tokens.append(Token(self.line, operator=operator[0]))
+            self.run_length = 0
             self.at = operator.end()
             if operator[0] == "\n":
                 self.line += 1
@@ -167,6 +170,9 @@ class _Lexer:
         if word.array is None and not word.quoted and word.literal == " ":
             return
         self.tokens.append(Token(word.line, word=word))
+        self.run_length += 1
+        if self.run_length > MOST_WORDS:
+            raise LaunchError(f"line {word.line}: a command of more than {MOST_WORDS:,} words", form="shell")
 
     def _blank(self) -> None:
         blanks = _BLANKS.match(self.text, self.at)

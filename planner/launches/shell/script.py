@@ -14,7 +14,7 @@ from typing import Final
 
 from planner.launches.record import Launch, LaunchError
 from planner.launches.secrets import Secrets
-from planner.launches.shell.lexer import Heredoc, Part, Redirect, Token, Word, lex, normalise
+from planner.launches.shell.lexer import MOST_WORDS, Heredoc, Part, Redirect, Token, Word, lex, normalise
 
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)", re.DOTALL)
 _EXPANSION: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])(?:\[([^\]]*)\])?(:?[-=?+])?(.*)", re.DOTALL)
@@ -167,9 +167,12 @@ class Reader:
         arguments = [argument for word in rest for argument in self.expand(word)]
         if not arguments:
             return
-        if arguments[0].text.startswith("-") and simple.line - 1 in commented:
+        if len(arguments) > MOST_WORDS:
+            raise LaunchError(f"line {simple.line}: a command of more than {MOST_WORDS:,} words", form="shell")
+        if re.match(r"--?[A-Za-z]", arguments[0].text) and len(self.script.commands):
+            why = "a comment line" if simple.line - 1 in commented else "no backslash at its end, or a blank behind it,"
             self.launch.note(
-                f"line {simple.line}: a comment line ends the command above it: {arguments[0].text.partition('=')[0]}"
+                f"line {simple.line}: {why} ends the command above it: {arguments[0].text.partition('=')[0]}"
                 " and what follows never reach the server"
             )
         heredoc = next((r.heredoc for r in simple.redirects if r.heredoc is not None), None)
@@ -207,7 +210,7 @@ class Reader:
             return None
         name, append = found[1], bool(found[2])
         if word.array is not None:
-            items = [argument for item in word.array for argument in self.expand(item)]
+            items = [argument for item in word.array for argument in self.expand(item)][:MOST_WORDS]
             before = self.variables.get(name)
             if append and before is not None and before.items is not None:
                 items = [*before.items, *items]

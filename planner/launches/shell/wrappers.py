@@ -248,7 +248,9 @@ def say_tag(context: Context, image: str) -> None:
     """A tag that is no release of the engine."""
     name, _, digest = image.partition("@")
     tag = name.rpartition(":")[2] if ":" in name.rpartition("/")[2] else ""
-    if digest or tag in ("", "latest", "nightly") or tag.startswith("nightly"):
+    if "$" in tag:
+        context.launch.note("the image's tag is a variable without a value: no version is stated")
+    elif digest or tag in ("", "latest", "nightly") or tag.startswith("nightly"):
         shown = "a digest" if digest else tag or "no tag"
         context.launch.note(f"the image has {shown}: no version is stated, the newest known release is planned")
     else:

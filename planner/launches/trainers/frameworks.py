@@ -107,6 +107,7 @@ def _script(context: Context, path: str, rest: list[Argument], environment: Mapp
     known = "model_name_or_path" in fields or any("model_name_or_path" in need for need in context.launch.needs)
     if not known and "per_device_train_batch_size" not in fields:
         return None
-    if not any(key in fields for key in _TRAINS):
+    named = trl.is_trainer_script(stem)
+    if not named and not any(key in fields for key in _TRAINS):
         return None
     return [trl.read_script(context, stem, fields)]

@@ -133,7 +133,10 @@ class Run:
         _memory(self)
         _sharding(self)
         _reinforcement(self)
-        self.plan.defaults = defaults(self.plan.tool, self.plan.version, self.plan.inputs)
+        found = defaults(self.plan.tool, self.plan.version, self.plan.inputs)
+        if not self.adapters and not self.flag("use_peft"):
+            found = {name: value for name, value in found.items() if not name.startswith("lora-")}
+        self.plan.defaults = {**found, **self.plan.defaults}
         return self.plan
 
 
@@ -174,8 +177,6 @@ def defaults(framework: str, version: str | None, stated: Mapping[str, Value]) -
             if re.fullmatch(r"\d+\.\d+", text)
             else text
         )
-    if framework == "trl" and "load-in-4bit" in found:
-        found.pop("load-in-4bit")
     return found
 
 
@@ -267,14 +268,13 @@ def _method(run: Run) -> None:
     if run.states_method:
         stated = run.take("method")
         dora, rslora = run.flag("use_dora"), run.flag("use_rslora")
-        quantised = bool(four or eight)
         if stated is not None:
             method = str(stated.value)
         elif not adapters:
             method = "full"
         elif dora:
-            method = "qdora" if quantised else "dora"
-        elif quantised:
+            method = "qdora" if four else "dora"
+        elif four:
             method = "qlora"
         else:
             method = "rslora" if rslora else "lora"
@@ -380,7 +380,7 @@ def _sharding(run: Run) -> None:
         if (
             run.processes > 1
             and "sharding" not in plan.inputs
-            and not any("deepspeed" in n for n in run.context.launch.needs)
+            and not any("sharding" in need for need in run.context.launch.needs)
         ):
             run.put("sharding", "ddp", run.fields.get("processes") or 1, how="several processes without sharding")
 

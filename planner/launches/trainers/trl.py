@@ -61,6 +61,11 @@ def _config(context: Context, name: str) -> dict[str, Value]:
     return map_fields(as_map(documents[0] if documents else None), found[2])
 
 
+def is_trainer_script(stem: str) -> bool:
+    """A script that goes by the name of transformers' or TRL's own examples."""
+    return bool(_SCRIPTS.fullmatch(stem) or _HF_SCRIPTS.fullmatch(stem))
+
+
 def read_script(context: Context, stem: str, fields: dict[str, Value]) -> Run:
     """A script with the Trainer's arguments: transformers' examples, TRL's by name, others by their fields."""
     scripted = _SCRIPTS.fullmatch(stem)
