@@ -201,6 +201,7 @@ class ReadsLogs(Protocol):
 
 _ENGINES: Final[dict[str, str]] = {}
 _PROGRAMS: Final[dict[tuple[str, ...], str]] = {}
+_NOT_PLANNED: Final[dict[str, str]] = {}
 
 
 def register(name: str, home: str, *programs: str) -> None:
@@ -211,6 +212,13 @@ def register(name: str, home: str, *programs: str) -> None:
         programs: the words that start it, before MODEL, as they stand in commands.
     """
     _ENGINES[name] = home
+    for program in programs:
+        _PROGRAMS[tuple(program.split())] = name
+
+
+def recognise(name: str, title: str, *programs: str) -> None:
+    """Enter an engine that is known by name and not planned, so that it is refused as what it is."""
+    _NOT_PLANNED[name] = title
     for program in programs:
         _PROGRAMS[tuple(program.split())] = name
 
@@ -241,6 +249,12 @@ def find_engine(name: str) -> Engine:
     asked = name.strip().lower().replace("_", "-")
     squeezed = {known.replace(".", "").replace("-", ""): known for known in names}
     found = squeezed.get(asked.replace(".", "").replace("-", ""))
+    if asked in _NOT_PLANNED:
+        raise UsageError(
+            f"--engine {asked}: {_NOT_PLANNED[asked]} is recognised and not planned here; plan with one of"
+            f" {', '.join(names)}",
+            field="engine",
+        )
     if found is None:
         near = difflib.get_close_matches(asked, names, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
