@@ -125,9 +125,9 @@ def card_of(source: str, name: str) -> Card:
         if row["source"] != source:
             continue
         if source == "instance":
-            found = re.fullmatch(row["name"], name)
-            if found:
-                count = int(found[1]) if row["gpus"] == "group" else int(row["gpus"]) if row["gpus"] else None
+            matched = re.fullmatch(row["name"], name)
+            if matched:
+                count = int(matched[1]) if row["gpus"] == "group" else int(row["gpus"]) if row["gpus"] else None
                 return Card(name, row["card"] or None, gpus=count)
         elif row["name"].lower() == name.lower():
             note = None if row["card"] else f"{name} is sold with more than one memory size: say which with --gpu"

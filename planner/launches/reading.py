@@ -59,7 +59,10 @@ def read_launch(text: str, *, name: str = "", settings: Settings | None = None) 
             if launch.needs:
                 launch.error = f"{launch.needs[0]}"
             else:
-                launch.error = "nothing here starts a server or a training run: looked for servers, trainers, manifests and scripts"
+                launch.error = (
+                    "nothing here starts a server or a training run: looked for servers, trainers, manifests and"
+                    " scripts"
+                )
         say_sharing(launch)
     except LaunchError as error:
         launch.error = str(error)
