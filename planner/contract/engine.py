@@ -17,6 +17,7 @@ from planner.contract.workload import ONE_REQUEST, Workload
 from planner.errors import UsageError
 
 if TYPE_CHECKING:
+    from planner.hardware.gpus import Gpu
     from planner.model.model import Model
 
 
@@ -136,6 +137,13 @@ class Engine(Protocol):
     @property
     def axes(self) -> Axes:
         """Its inputs that comparisons run over."""
+        ...
+
+    def usual_formats(self, gpu: Gpu | None) -> Sequence[tuple[str, float]]:
+        """The formats of weights that people compare on a card, the most bits first, beside the one as stored.
+
+        Each is its name and the bits that a weight takes at least.
+        """
         ...
 
     @property

@@ -17,6 +17,8 @@ from planner.engines.tensorrt_llm.deployment import Deployment as TensorrtLlmDep
 from planner.engines.tensorrt_llm.plan import TensorrtLlmPlan, plan_serving
 from planner.engines.tensorrt_llm.section import section
 from planner.engines.tensorrt_llm.tables.releases import NEWEST, OLDEST, flags
+from planner.hardware.gpus import Gpu
+from planner.memory.usual_formats import UsualFormat, usual_formats
 from planner.model.model import Model
 
 
@@ -91,6 +93,10 @@ class TensorrtLlm:
     ) -> TensorrtLlmPlan:
         """The plan of one deployment."""
         return plan_serving(model, deployment, workload, notes=notes)
+
+    def usual_formats(self, gpu: Gpu | None) -> Sequence[UsualFormat]:
+        """Of the formats that people compare those that the card's kernels take."""
+        return usual_formats(gpu)
 
     def prepare(self, model: Model, deployment: TensorrtLlmDeployment, workload: Workload = ONE_REQUEST) -> Prepared:
         """What many lengths share."""
