@@ -132,6 +132,8 @@ class Deployment(Card):
     quantization: Annotated[
         str | None, option("Plan the usual export of this name.", panel=MODEL, ours=True, common=True)
     ] = None
+    group_size: Annotated[int | None, option("Group of the export.", panel=MODEL, ours=True)] = None
+    quantize_lm_head: Annotated[bool, option("The export quantises the head too.", panel=MODEL, ours=True)] = False
     kv_cache_dtype: Annotated[
         str, option("auto, fp8, nvfp4, bfloat16, float16.", "--kv_cache_dtype", panel=MODEL, common=True)
     ] = "auto"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from planner.contract.config_file import words_of_file
-from planner.contract.engine import AtLength, Axes, Layout, MeasuredStart, Prepared
+from planner.contract.engine import AtLength, Axes, Layout, Prepared
 from planner.contract.lever import Lever
 from planner.contract.parser import Parsed, Takes, dashed, parse
 from planner.contract.section import Section
@@ -18,6 +18,7 @@ from planner.engines.tensorrt_llm.plan import TensorrtLlmPlan, plan_serving
 from planner.engines.tensorrt_llm.section import section
 from planner.engines.tensorrt_llm.tables.releases import NEWEST, OLDEST, flags
 from planner.hardware.gpus import Gpu
+from planner.memory.quantisation import as_asked
 from planner.memory.usual_formats import UsualFormat, usual_formats
 from planner.model.model import Model
 
@@ -92,7 +93,7 @@ class TensorrtLlm:
         notes: tuple[str, ...] = (),
     ) -> TensorrtLlmPlan:
         """The plan of one deployment."""
-        return plan_serving(model, deployment, workload, notes=notes)
+        return plan_serving(as_asked(model, deployment.quantization), deployment, workload, notes=notes)
 
     def usual_formats(self, gpu: Gpu | None) -> Sequence[UsualFormat]:
         """Of the formats that people compare those that the card's kernels take."""
@@ -100,7 +101,7 @@ class TensorrtLlm:
 
     def prepare(self, model: Model, deployment: TensorrtLlmDeployment, workload: Workload = ONE_REQUEST) -> Prepared:
         """What many lengths share."""
-        return _Prepared(model, deployment, workload)
+        return _Prepared(as_asked(model, deployment.quantization), deployment, workload)
 
     def command(self, plan: TensorrtLlmPlan) -> Sequence[str]:
         """The trtllm-serve line."""
@@ -121,12 +122,6 @@ class TensorrtLlm:
         from planner.engines.tensorrt_llm.levers import layouts
 
         return layouts(model, deployment)
-
-    def read_log(self, lines: Iterable[str]) -> MeasuredStart:
-        """What a start-up log says."""
-        from planner.engines.tensorrt_llm.log import read_log
-
-        return read_log(lines)
 
 
 TENSORRT_LLM: Final = TensorrtLlm()
