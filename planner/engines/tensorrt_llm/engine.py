@@ -10,6 +10,7 @@ from planner.contract.config_file import words_of_file
 from planner.contract.engine import AtLength, Axes, Layout, Prepared
 from planner.contract.lever import Lever
 from planner.contract.parser import Parsed, Takes, dashed, parse
+from planner.contract.reading import shown
 from planner.contract.section import Section
 from planner.contract.workload import ONE_REQUEST, Workload
 from planner.engines.tensorrt_llm.command import command_words
@@ -82,7 +83,12 @@ class TensorrtLlm:
             return found
         words = words_of_file(found.extra_llm_api_options)
         inner = parse([TensorrtLlmDeployment], words, other=self.takes, most_positional=0)
-        return replace(found, **dict(inner.given), passed=(*found.passed, *inner.passed))
+        overwritten = tuple(
+            f"{name} {shown(value)} instead of {shown(parsed.given[name])}"
+            for name, value in inner.given.items()
+            if name in parsed.given and parsed.given[name] != value
+        )
+        return replace(found, **dict(inner.given), passed=(*found.passed, *inner.passed), overwritten=overwritten)
 
     def plan(
         self,
