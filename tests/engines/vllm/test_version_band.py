@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from planner import Deployment, ServingPlan, find_gpu, load_model, plan_serving
+from planner import Deployment, find_gpu, load_model, plan_serving
+from planner.contract.workload import Workload
+from planner.engines.vllm.plan import VllmPlan
 from planner.errors import UsageError
 from planner.units import MIB
 from planner.validation.cases import bundled_vllm_cases
@@ -13,12 +15,12 @@ from planner.validation.starts import Start, read_start
 LLAMA = load_model("meta-llama/Llama-3.1-8B-Instruct")
 
 
-def plan(version: str, **more: object) -> ServingPlan:
+def plan(version: str, concurrency: int = 1, **more: object) -> VllmPlan:
     options = {"gpu": find_gpu("H100"), "max_model_len": 8192, "engine_version": version} | more
-    return plan_serving(LLAMA, Deployment(**options))  # type: ignore[arg-type]
+    return plan_serving(LLAMA, Deployment(**options), Workload(concurrency=concurrency))  # type: ignore[arg-type]
 
 
-def said(found: ServingPlan) -> list[str]:
+def said(found: VllmPlan) -> list[str]:
     return [note for note in found.notes if "not validated" in note]
 
 
