@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from annotated_types import Ge
 
 from planner.cli.questions import Asking, questioned
+from planner.contract.engine import Engine
 from planner.contract.inputs import check, option
 from planner.contract.parser import Parsed
 from planner.contract.workload import Workload
@@ -18,7 +19,7 @@ from planner.memory.cache_formats import cache_format
 from planner.memory.exports import check_export_name
 from planner.model.load import load_model
 from planner.report.comparison import MOST_SORTED, fitting, ordered, render_comparison, stream
-from planner.serving.grid import Axes, Cell, compare_cells
+from planner.serving.grid import Cell, Grid, grid_cells
 
 _PROGRESS_FROM: Final = 20_000
 _MOST_MODELS: Final = 64
@@ -72,17 +73,17 @@ def compare(words: Sequence[str]) -> int:
     engine, parsed = asked
     listing, workload = parsed.record(Listing), parsed.record(Workload)
     check(listing)
-    axes = _axes(engine, parsed, workload)
+    grid = _grid(engine, parsed, workload)
     query: dict[str, object] = {
         "models": list(parsed.positional),
         "gpus": list(parsed.given.get("gpu", ())),
-        "quantizations": [name or "none" for name in axes.quantizations],
-        "kv_cache_dtypes": list(axes.cache_dtypes),
-        "tensor_parallel_sizes": list(axes.tensor_parallel_sizes),
-        "max_model_lens": list(axes.lengths),
+        "quantizations": [name or "none" for name in grid.quantizations],
+        "kv_cache_dtypes": list(grid.cache_dtypes),
+        "tensor_parallel_sizes": list(grid.ways),
+        "max_model_lens": list(grid.lengths),
         "concurrency": workload.concurrency,
-        "engine_version": axes.gpus[0].engine_version,
-        "cells": axes.cells,
+        "engine_version": grid.deployments[0].engine_version,
+        "cells": grid.cells,
     }
     fits = False
 
@@ -92,15 +93,15 @@ def compare(words: Sequence[str]) -> int:
             fits = fits or workload.accepts(cell.verdict)
             yield cell
 
-    cells: Iterable[Cell] = noticed(_with_progress(compare_cells(axes), axes.cells))
+    cells: Iterable[Cell] = noticed(_with_progress(grid_cells(grid), grid.cells))
     if listing.fits_only:
         cells = fitting(cells)
     if listing.sort is not None:
         print(render_comparison(ordered(cells, listing.sort, listing.limit), format=listing.format, query=query))
-    elif axes.cells <= MOST_SORTED or listing.format in ("table", "markdown"):
-        if axes.cells > MOST_SORTED:
+    elif grid.cells <= MOST_SORTED or listing.format in ("table", "markdown"):
+        if grid.cells > MOST_SORTED:
             raise UsageError(
-                f"{axes.cells:,} cells are too many for a table: use --sort with --limit, or --format csv or json",
+                f"{grid.cells:,} cells are too many for a table: use --sort with --limit, or --format csv or json",
                 field="format",
             )
         print(render_comparison(list(cells)[: listing.limit], format=listing.format, query=query))
@@ -110,7 +111,7 @@ def compare(words: Sequence[str]) -> int:
     return 0 if fits else 1
 
 
-def _axes(engine: Any, parsed: Parsed, workload: Workload) -> Axes:
+def _grid(engine: Engine, parsed: Parsed, workload: Workload) -> Grid:
     single = {name: value for name, value in parsed.given.items() if name not in _LISTS}
     names = parsed.given.get("gpu", ())
     cards = [{**single, "gpu": name} for name in names if name is not None]
@@ -137,14 +138,15 @@ def _axes(engine: Any, parsed: Parsed, workload: Workload) -> Axes:
     if not parsed.positional:
         raise UsageError("no MODEL: give one model or several", field="model")
     loaded = [load_model(name, assume_family=asking.assume_family) for name in parsed.positional]
-    return Axes(
+    return Grid(
+        engine=engine,
         models=loaded,
-        gpus=deployments,
+        deployments=deployments,
         quantizations=quantizations,
         cache_dtypes=cache_dtypes,
-        tensor_parallel_sizes=sizes,
+        ways=sizes,
         lengths=lengths or [min(model.longest_request for model in loaded)],
-        concurrency=workload.concurrency,
+        workload=workload,
     )
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from planner.contract.lever import Changes, Lever
 from planner.contract.parser import Parsed, Takes
-from planner.contract.plan import ServingPlan
+from planner.contract.plan import ServingPlan, Verdict
 from planner.contract.section import Section
 from planner.contract.workload import ONE_REQUEST, Workload
 from planner.errors import UsageError
@@ -20,12 +20,73 @@ if TYPE_CHECKING:
     from planner.model.model import Model
 
 
+class AtLength(NamedTuple):
+    """A plan's figures at one length, in bytes on the fullest GPU.
+
+    Args:
+        weights_as: how the weights are stored, in words.
+        bytes_per_token: growth of one sequence by a token at this length.
+        cache_bytes: what is left for the cache (0 where nothing is).
+        tokens: what the engine says that it holds.
+        concurrency: requests of this length that it holds.
+        reason: why it is refused, or why the engine would not start.
+    """
+
+    max_model_len: int
+    weights_as: str
+    weights_bytes: int
+    bytes_per_token: int
+    cache_bytes: int
+    tokens: int
+    concurrency: int
+    verdict: Verdict
+    reason: str = ""
+
+
 class Prepared(Protocol):
     """A deployment of which everything but the length is settled."""
 
-    def at(self, max_model_len: int) -> ServingPlan:
-        """The plan at this length; the verdict is that of `Engine.plan`."""
+    def at(self, max_model_len: int) -> AtLength:
+        """The figures at this length; the verdict is that of `Engine.plan`."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedEach:
+    """A `Prepared` that plans every length anew, for engines whose plans are quick; `length` names their input."""
+
+    engine: Engine
+    model: Model
+    deployment: Any
+    workload: Workload
+    length: str
+
+    def at(self, max_model_len: int) -> AtLength:
+        """The figures of the plan at this length."""
+        changed = replace(self.deployment, **{self.length: max_model_len})
+        plan = self.engine.plan(self.model, changed, self.workload)
+        cache, error = plan.cache, plan.startup_error
+        return AtLength(
+            max_model_len=max_model_len,
+            weights_as=str(self.engine.section(plan).inputs.get("weight_format", "as stored")),
+            weights_bytes=sum(part.best for part in plan.devices[0].components if part.name == "weights"),
+            bytes_per_token=cache.bytes_per_token,
+            cache_bytes=cache.reserved_bytes,
+            tokens=cache.tokens or 0,
+            concurrency=int(cache.max_concurrency),
+            verdict=plan.verdict,
+            reason=error.message if error is not None and error.refused else "",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axes:
+    """The inputs of an engine that comparisons run over; "" where it has none such."""
+
+    quantization: str = ""
+    cache: str = ""
+    ways: str = ""
+    length: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,22 +116,37 @@ class Layout:
 
 
 class Engine(Protocol):
-    """The rules of one engine. Stateless; everything it is asked comes with the question.
-
-    Attributes:
-        name: as `--engine` spells it; title: as people write it.
-        Deployment: its inputs, declared once.
-        lever_table: where its kinds of lever are listed, "package:file".
-        versions: the releases that are described, oldest and newest, for help texts and errors.
-    """
-
-    name: str
-    title: str
-    Deployment: type
-    lever_table: str
+    """The rules of one engine. Stateless; everything it is asked comes with the question."""
 
     @property
-    def versions(self) -> tuple[str, str]: ...
+    def name(self) -> str:
+        """As `--engine` spells it."""
+        ...
+
+    @property
+    def title(self) -> str:
+        """As people write it."""
+        ...
+
+    @property
+    def Deployment(self) -> type[Any]:
+        """Its inputs, declared once."""
+        ...
+
+    @property
+    def axes(self) -> Axes:
+        """Its inputs that comparisons run over."""
+        ...
+
+    @property
+    def lever_table(self) -> str:
+        """Where its kinds of lever are listed, "package:file"; "" where it has none."""
+        ...
+
+    @property
+    def versions(self) -> tuple[str, str]:
+        """The oldest and the newest release that is described."""
+        ...
 
     def takes(self, option: str) -> Takes | None:
         """What an option of the engine takes that is no input here; None for what it never had."""
@@ -113,6 +189,10 @@ class Engine(Protocol):
     def layouts(self, model: Model, deployment: Any) -> Iterable[Layout]:
         """The ways in which the engine spreads a model over equal cards, the fewest cards first."""
         ...
+
+
+class ReadsLogs(Protocol):
+    """An engine that knows its own start-up log."""
 
     def read_log(self, lines: Iterable[str]) -> MeasuredStart:
         """What a start-up log of this engine says."""

@@ -10,14 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
 from planner.errors import UsageError
-from planner.report.rows import Column, Format, render_rows
+from planner.report.rows import JSON_SCHEMA, Column, Format, render_rows
 from planner.serving.grid import Cell
 from planner.units import gib
 
-FIELDS = (
-    "model", "gpu", "tensor_parallel_size", "quantization", "kv_cache_dtype", "max_model_len", "weights_bytes",
-    "bytes_per_token", "kv_cache_bytes", "tokens", "concurrency", "verdict", "reason",
-)  # fmt: skip
+FIELDS = Cell._fields
 
 _FIGURES = ("weights_bytes", "bytes_per_token", "kv_cache_bytes", "tokens", "concurrency")
 
@@ -98,7 +95,7 @@ def render_comparison(cells: list[Cell], *, format: str, query: Mapping[str, obj
 def stream(cells: Iterable[Cell], *, format: str, query: Mapping[str, object]) -> Iterator[str]:
     """Pieces of text, a row at a time and in memory that does not grow, for grids too large to hold."""
     if format == Format.JSON:
-        yield json.dumps({"schema": 1, "query": dict(query)})[:-1] + ', "rows": [\n'
+        yield json.dumps({"schema": JSON_SCHEMA, "query": dict(query)})[:-1] + ', "rows": [\n'
         first = True
         for cell in cells:
             yield ("" if first else ",\n") + json.dumps(as_row(cell))

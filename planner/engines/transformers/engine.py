@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
-from planner.contract.engine import Layout, Prepared
+from planner.contract.engine import Axes, Layout, PlannedEach, Prepared
 from planner.contract.inputs import echo, words_of
 from planner.contract.lever import Lever
 from planner.contract.parser import Parsed, Takes
@@ -19,23 +18,13 @@ from planner.model.model import Model
 from planner.units import format_size
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    model: Model
-    deployment: TransformersDeployment
-    workload: Workload
-
-    def at(self, max_model_len: int) -> TransformersPlan:
-        """The plan at this length."""
-        return plan_run(self.model, replace(self.deployment, max_model_len=max_model_len), self.workload)
-
-
 class Transformers:
     """The engine; it keeps nothing."""
 
     name: Final = "transformers"
     title: Final = "transformers"
     Deployment: Final = TransformersDeployment
+    axes: Final = Axes(quantization="quantization", length="max_model_len")
     lever_table: Final = ""
 
     @property
@@ -68,7 +57,7 @@ class Transformers:
 
     def prepare(self, model: Model, deployment: TransformersDeployment, workload: Workload = ONE_REQUEST) -> Prepared:
         """What many lengths share."""
-        return _Prepared(model, deployment, workload)
+        return PlannedEach(self, model, deployment, workload, self.axes.length)
 
     def command(self, plan: TransformersPlan) -> Sequence[str]:
         """This program's own line: a script has none."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
-from planner.contract.engine import Layout, Prepared
+from planner.contract.engine import Axes, Layout, Prepared
 from planner.contract.lever import Lever
 from planner.contract.parser import Parsed, Takes
 from planner.contract.section import Section
@@ -22,23 +21,15 @@ from planner.engines.vllm.tables.profile import version_range
 from planner.model.model import Model
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    model: Model
-    deployment: VllmDeployment
-    workload: Workload
-
-    def at(self, max_model_len: int) -> VllmPlan:
-        """The plan at this length."""
-        return plan_serving(self.model, replace(self.deployment, max_model_len=max_model_len), self.workload)
-
-
 class Vllm:
     """The engine; it keeps nothing."""
 
     name: Final = "vllm"
     title: Final = "vLLM"
     Deployment: Final = VllmDeployment
+    axes: Final = Axes(
+        quantization="quantization", cache="kv_cache_dtype", ways="tensor_parallel_size", length="max_model_len"
+    )
     lever_table: Final = "planner.engines.vllm.tables:levers.csv"
 
     @property
@@ -72,7 +63,9 @@ class Vllm:
 
     def prepare(self, model: Model, deployment: VllmDeployment, workload: Workload = ONE_REQUEST) -> Prepared:
         """What many lengths share."""
-        return _Prepared(model, deployment, workload)
+        from planner.engines.vllm.prepared import PreparedVllm  # a single plan need not pay for it
+
+        return PreparedVllm(model, deployment, workload)
 
     def command(self, plan: VllmPlan) -> Sequence[str]:
         """The `vllm serve` line."""

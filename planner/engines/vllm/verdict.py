@@ -72,18 +72,17 @@ def judge(
     asked_length = min(admission[1], resolved.max_model_len) if admission else resolved.max_model_len
     too_long = admission is not None and admission[1] > resolved.max_model_len
     held = {side: pool.requests(count, asked_length) for side, count in blocks.items()}
-    wanted, notes = workload.concurrency, []
-    verdict: Verdict = "does_not_fit"
-    if (error is not None and error.refused) or (error is None and too_long):
-        verdict = "refused"
-    elif error is None and held["best"] >= wanted and outside_free["best"] >= 0:
-        verdict = "tight"
-        if held["high"] >= wanted and outside_free["high"] >= 0 and available["high"][fullest] > 0:
-            verdict = "fits"
-        else:
-            notes.append(why_tight(outside_free["high"], requests=held["high"], wanted=wanted))
-    if resolved.unknown and verdict in ("fits", "tight"):
-        verdict = "unknown"
+    wanted = workload.concurrency
+    verdict = decide(
+        refused=(error is not None and error.refused) or (error is None and too_long),
+        starts=error is None,
+        held=(held["best"], held["high"]),
+        wanted=wanted,
+        outside_free=(outside_free["best"], outside_free["high"]),
+        left_high=available["high"][fullest],
+        unknown=bool(resolved.unknown),
+    )
+    notes = [why_tight(outside_free["high"], requests=held["high"], wanted=wanted)] if verdict == "tight" else []
     shortfall = 0
     if verdict == "does_not_fit":
         needed = pool.blocks_for(asked_length) * wanted * pool.bytes_per_block
@@ -102,6 +101,31 @@ def judge(
         outside=rests[fullest][0],
         notes=tuple(notes),
     )
+
+
+def decide(
+    *,
+    refused: bool,
+    starts: bool,
+    held: tuple[int, int],
+    wanted: int,
+    outside_free: tuple[int, int],
+    left_high: int,
+    unknown: bool,
+) -> Verdict:
+    """The one rule of the verdict; pairs are (at best estimates, with every term at its high end).
+
+    Args:
+        held: requests of the asked length in the pool; outside_free: bytes left on the fullest card.
+        left_high: bytes left for the cache at the high end.
+    """
+    if refused:
+        return "refused"
+    if not starts or held[0] < wanted or outside_free[0] < 0:
+        return "does_not_fit"
+    if unknown:
+        return "unknown"
+    return "fits" if held[1] >= wanted and outside_free[1] >= 0 and left_high > 0 else "tight"
 
 
 def _fixed(resolved: Resolved, pool: Pool) -> int | None:
@@ -144,16 +168,26 @@ def startup_error(
     *,
     loading_bytes: int,
 ) -> StartupError | None:
-    """What the engine stops with for want of memory, in the order in which it looks.
+    """What the engine stops with for want of memory, in its own words.
 
     Args:
         available: bytes left for the cache; blocks: what the pools hold of it.
         outside: the rest of the fullest card.
     """
     profile, total = resolved.profile, resolved.gpu_memory_bytes
-    context = stage.component("context")
-    free = total - (context.best if context else 0) - outside.other_bytes
-    if profile.checks_free_memory and free < stage.requested_bytes:
+    free = free_at_start(stage, total, outside)
+    kind = shortage(
+        checks_free_memory=profile.checks_free_memory,
+        free=free,
+        requested=stage.requested_bytes,
+        loading=loading_bytes,
+        pool=pool,
+        available=available,
+        blocks=blocks,
+        length=resolved.max_model_len,
+        outside_free=outside.free_bytes,
+    )
+    if kind == "free_memory":
         return startup.free_memory(
             profile,
             free_bytes=free,
@@ -161,24 +195,54 @@ def startup_error(
             utilization=resolved.gpu_memory_utilization,
             requested_bytes=stage.requested_bytes,
         )
-    if loading_bytes > free:
+    if kind == "weights":
         return startup.weights_too_large(profile, needed_bytes=loading_bytes, free_bytes=free)
-    if not pool.groups:
-        return None
-    usable = available - _null_block(pool)
-    if usable <= 0 or blocks < 1:
+    if kind == "no_cache_blocks":
         return startup.no_cache_blocks(profile)
-    needed = pool.needed_bytes(resolved.max_model_len)
-    if needed > usable:
+    if kind == "request_too_long":
+        usable = available - _null_block(pool)
         return startup.request_too_long(
             profile,
             max_model_len=resolved.max_model_len,
-            needed_bytes=needed,
+            needed_bytes=pool.needed_bytes(resolved.max_model_len),
             available_bytes=usable,
             longest=pool.longest_length(usable, ceiling=resolved.max_model_len),
             pool_tokens=blocks * pool.block_size,
         )
-    if outside.free_bytes < 0:
+    if kind == "outside_budget":
         left = outside.free_bytes + outside.cuda_graph_bytes + outside.post_profile_bytes
         return startup.outside_budget(short_bytes=-outside.free_bytes, left_bytes=left)
     return None
+
+
+def free_at_start(stage: StageBudget, total_bytes: int, outside: Outside) -> int:
+    """Bytes that the driver calls free when the engine first looks."""
+    context = stage.component("context")
+    return total_bytes - (context.best if context else 0) - outside.other_bytes
+
+
+def shortage(
+    *,
+    checks_free_memory: bool,
+    free: int,
+    requested: int,
+    loading: int,
+    pool: Pool,
+    available: int,
+    blocks: int,
+    length: int,
+    outside_free: int,
+) -> str:
+    """The first want of memory in the order in which the engine looks; "" where it starts. Sizes in bytes."""
+    if checks_free_memory and free < requested:
+        return "free_memory"
+    if loading > free:
+        return "weights"
+    if not pool.groups:
+        return ""
+    usable = available - _null_block(pool)
+    if usable <= 0 or blocks < 1:
+        return "no_cache_blocks"
+    if pool.needed_bytes(length) > usable:
+        return "request_too_long"
+    return "outside_budget" if outside_free < 0 else ""
