@@ -11,7 +11,7 @@ from annotated_types import Ge
 
 from planner.cli.questions import Asking, questioned
 from planner.contract.engine import Engine
-from planner.contract.inputs import check, option
+from planner.contract.inputs import option
 from planner.contract.parser import Parsed
 from planner.contract.workload import Workload
 from planner.errors import UsageError
@@ -72,7 +72,6 @@ def compare(words: Sequence[str]) -> int:
         return 0
     engine, parsed = asked
     listing, workload = parsed.record(Listing), parsed.record(Workload)
-    check(listing)
     grid = _grid(engine, parsed, workload)
     query: dict[str, object] = {
         "models": list(parsed.positional),
@@ -119,8 +118,6 @@ def _grid(engine: Engine, parsed: Parsed, workload: Workload) -> Grid:
         cards = [{name: value for name, value in card.items() if name != "gpu_memory_bytes"} for card in cards]
         cards.append(single)
     deployments = [engine.deployment(replace(parsed, given=card)) for card in cards]
-    for deployment in deployments:
-        check(deployment)
     quantizations = list(parsed.given.get("quantization", (None,)))
     for name in quantizations:
         if name is not None:

@@ -24,7 +24,7 @@ def test_gpus_lists_what_the_driver_reports() -> None:
     result = run(gpus, "h100", "--format", "json")
     assert result.exit_code == 0
     document = json.loads(result.stdout)
-    assert document["schema"] == 1
+    assert document["schema"] == 2
     assert document["query"] == {"text": "h100"}
     sxm = next(row for row in document["rows"] if row["id"] == "h100-sxm-80gb")
     assert sxm["total_memory_bytes"] == 85_029_615_043  # 79.19 GiB

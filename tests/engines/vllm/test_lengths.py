@@ -15,7 +15,7 @@ from planner.levers.advice import advise
 from planner.levers.goal import parse_goal
 from planner.levers.question import ServingQuestion
 from planner.model.positions import stretched_positions
-from planner.serving.grid import Axes, compare_cells
+from planner.serving.grid import Grid, grid_cells
 from tests.cli.running import run
 
 NAME = "meta-llama/Llama-3.1-8B-Instruct"
@@ -101,13 +101,12 @@ def test_other_flags_with_broken_json(capsys, monkeypatch) -> None:  # type: ign
 def test_compare_agrees() -> None:
     lengths = (8192, 131_072, 131_073)
     base = Deployment(gpu=H100, gpu_memory_bytes=H100.total_memory_bytes)
-    axes = Axes(models=[LLAMA], gpus=[base], quantizations=[None], cache_dtypes=["auto"], tensor_parallel_sizes=[1],
-                lengths=lengths)  # fmt: skip
-    cells = list(compare_cells(axes))
+    grid = Grid(engine=VLLM, models=[LLAMA], deployments=[base], lengths=lengths)
+    cells = list(grid_cells(grid))
     assert [cell.verdict for cell in cells] == [plan(max_model_len=length).verdict for length in lengths]
     assert [bool(cell.reason) for cell in cells] == [False, False, True]
-    allowed = replace(axes, gpus=[replace(base, allow_long_max_model_len=True)])
-    assert [cell.verdict for cell in compare_cells(allowed)] == ["fits"] * 3
+    allowed = replace(grid, deployments=[replace(base, allow_long_max_model_len=True)])
+    assert [cell.verdict for cell in grid_cells(allowed)] == ["fits"] * 3
 
 
 def asked(concurrency: int = 1, **options: object) -> ServingQuestion:
@@ -158,15 +157,11 @@ def test_the_largest_context_serves_what_was_stated() -> None:
 
 def test_why_the_cache_is_blamed() -> None:
     """16 GiB of cache are wanted beside 15 of weights in both; only in the second they are what is short."""
-    crowded = ServingQuestion(
-        engine=VLLM, model=LLAMA, deployment=Deployment(gpu=H100, gpu_memory_utilization=1.0)
-    )
+    crowded = ServingQuestion(engine=VLLM, model=LLAMA, deployment=Deployment(gpu=H100, gpu_memory_utilization=1.0))
     plan_of = crowded.ask({})
     assert plan_of.verdict == "does_not_fit"
     assert not any("KV cache is the problem" in note for note in advise(crowded, plan_of).notes)
-    many = ServingQuestion(
-        engine=VLLM, model=LLAMA, deployment=Deployment(gpu=H100), workload=Workload(concurrency=8)
-    )
+    many = ServingQuestion(engine=VLLM, model=LLAMA, deployment=Deployment(gpu=H100), workload=Workload(concurrency=8))
     assert any("KV cache is the problem" in note for note in advise(many, many.ask({})).notes)
 
 
