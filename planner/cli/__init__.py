@@ -16,18 +16,21 @@ COMMANDS: Final = {
     "serve": ("planner.cli.serve", "serve"),
     "train": ("planner.cli.train", "train"),
     "explain": ("planner.cli.serve", "explain"),
+    "pick": ("planner.cli.pick", "pick"),
     "compare": ("planner.cli.compare", "compare"),
     "diagnose": ("planner.cli.diagnose", "diagnose"),
     "size": ("planner.cli.size", "size"),
     "models": ("planner.cli.models", "models"),
     "gpus": ("planner.cli.gpus", "gpus"),
     "formats": ("planner.cli.formats", "formats"),
+    "engines": ("planner.cli.schema", "engines"),
+    "schema": ("planner.cli.schema", "schema"),
     "probe": ("planner.cli.probe", "app"),
     "validate": ("planner.cli.validate", "validate"),
 }
 
 # commands whose inputs are declared once, elsewhere: they read their words themselves
-_BY_DECLARATION: Final = ("serve", "explain", "compare", "size")
+_BY_DECLARATION: Final = ("serve", "explain", "compare", "size", "pick")
 
 
 def build_app(names: list[str] | None = None) -> typer.Typer:

@@ -19,6 +19,7 @@ from planner.memory.cache_formats import cache_format
 from planner.memory.exports import check_export_name
 from planner.model.load import load_model
 from planner.report.comparison import MOST_SORTED, fitting, ordered, render_comparison, stream
+from planner.report.printer import Width
 from planner.serving.grid import Cell, Grid, grid_cells
 
 _PROGRESS_FROM: Final = 20_000
@@ -47,6 +48,7 @@ class Listing:
         str,
         option("How to print.", panel=TABLE, ours=True, common=True, choices=("table", "json", "csv", "markdown")),
     ] = "table"
+    wide: Annotated[bool, option("Print all columns, however wide.", panel=TABLE, ours=True)] = False
 
 
 def compare(words: Sequence[str]) -> int:
@@ -84,6 +86,7 @@ def compare(words: Sequence[str]) -> int:
         "engine_version": grid.deployments[0].engine_version,
         "cells": grid.cells,
     }
+    width: Width = None if listing.wide else "terminal"
     fits = False
 
     def noticed(cells: Iterable[Cell]) -> Iterator[Cell]:
@@ -96,14 +99,18 @@ def compare(words: Sequence[str]) -> int:
     if listing.fits_only:
         cells = fitting(cells)
     if listing.sort is not None:
-        print(render_comparison(ordered(cells, listing.sort, listing.limit), format=listing.format, query=query))
+        print(
+            render_comparison(
+                ordered(cells, listing.sort, listing.limit), format=listing.format, query=query, width=width
+            )
+        )
     elif grid.cells <= MOST_SORTED or listing.format in ("table", "markdown"):
         if grid.cells > MOST_SORTED:
             raise UsageError(
                 f"{grid.cells:,} cells are too many for a table: use --sort with --limit, or --format csv or json",
                 field="format",
             )
-        print(render_comparison(list(cells)[: listing.limit], format=listing.format, query=query))
+        print(render_comparison(list(cells)[: listing.limit], format=listing.format, query=query, width=width))
     else:
         for piece in stream(cells, format=listing.format, query=query):
             sys.stdout.write(piece)

@@ -31,7 +31,17 @@ class Asking:
         option("YAML file of options, as the engine reads it; the command line beats it.", panel="Engine", ours=True),
     ] = None
     model: Annotated[
-        str | None, option("MODEL, where it stands as an option.", "--model", panel="Engine", ours=True)
+        str | None,
+        option(
+            "MODEL, where it stands as an option.",
+            "--model",
+            "--model-path",
+            "-m",
+            "-hf",
+            "--hf-repo",
+            panel="Engine",
+            ours=True,
+        ),
     ] = None
     assume_family: Annotated[
         str | None, option("Read an unknown model_type as this one.", panel="Engine", ours=True)
@@ -138,6 +148,8 @@ def _engine_of(words: Sequence[str]) -> tuple[Engine, list[str]]:
     pasted = program_of(rest[start:])
     if pasted is not None:
         return find_engine(name or pasted[0]), rest[:start] + rest[start + pasted[1] :]
+    if name is None and any(word.lower().endswith(".gguf") for word in rest):
+        name = "llama.cpp"
     return find_engine(name or DEFAULT_ENGINE), rest
 
 

@@ -37,6 +37,7 @@ class Answer:
     ] = None
     format: Annotated[str, option("How to print.", panel=ANSWER, choices=FORMATS, ours=True, common=True)] = "table"
     explain: Annotated[bool, option("Show the arithmetic.", panel=ANSWER, ours=True)] = False
+    wide: Annotated[bool, option("Print all columns, however wide.", panel=ANSWER, ours=True)] = False
 
 
 def serve(words: Sequence[str], *, explain: bool = False) -> int:
@@ -58,7 +59,16 @@ def serve(words: Sequence[str], *, explain: bool = False) -> int:
     if wanted or (plan.verdict != "fits" and answer.format != "csv"):
         advice = _advice(asked, plan, answer)
     colour = answer.format == "table" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    print(render_plan(plan, format=answer.format, advice=advice, colour=colour, explain=answer.explain or explain))
+    print(
+        render_plan(
+            plan,
+            format=answer.format,
+            advice=advice,
+            colour=colour,
+            explain=answer.explain or explain,
+            width=None if answer.wide else "terminal",
+        )
+    )
     return exit_status(plan.verdict, accepted=plan.accepted)
 
 

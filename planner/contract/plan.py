@@ -142,6 +142,12 @@ class ServingPlan:
         """Whether this verdict counts as fitting, as the workload accepts it."""
         return self.workload.accepts(self.verdict)
 
+    def _repr_markdown_(self) -> str:
+        """The plan as notebooks show it."""
+        from importlib import import_module  # a room above: only a notebook asks
+
+        return str(import_module("planner.report.serving").render_plan(self, format="markdown"))
+
     def __repr__(self) -> str:
         cards = "; ".join(f"{device.count} x {device.name}" for device in self.devices[:2])
         return (

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from planner.diagnosis.sizes import Figure, Value
+from planner.version import SCHEMA
 
 FailureClass = Literal[
     "single_huge",
@@ -177,4 +178,4 @@ class Diagnosis:
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--format json` prints."""
-        return {"schema": 1, "findings": [f.to_json() for f in self.findings], "notes": list(self.notes)}
+        return {"schema": SCHEMA, "findings": [f.to_json() for f in self.findings], "notes": list(self.notes)}

@@ -24,6 +24,7 @@ TABLE: Final = "planner.levers:training_levers.csv"
 
 # Assumed: the shortest sequence worth proposing; cards in steps that clusters come in.
 _SHORTEST: Final = 256
+_LOWEST_RANK: Final = 4
 _CARDS: Final = (2, 4, 8, 16, 32, 64)
 _EIGHT_BIT: Final = "adamw_bnb_8bit"
 _FULL_PRECISION_OPTIMIZERS: Final = (
@@ -108,7 +109,14 @@ def _all(plan: TrainingPlan) -> Iterator[Lever]:
     recipe = plan.recipe
     if recipe.method == "inference":
         return
+    yield from _free_of_cost(plan)
+    yield from _rank(recipe)
     yield _batch(recipe)
+    yield from _methods(recipe)
+    yield from _sharding(recipe)
+    if not recipe.offload_optimizer:
+        yield _single("offload-optimizer", "on the card", "in host memory", {"offload_optimizer": True},
+                      "--offload-optimizer")  # fmt: skip
     yield Lever(
         kind=_kind("max-seq-length"),
         before=str(recipe.max_seq_length),
@@ -116,6 +124,16 @@ def _all(plan: TrainingPlan) -> Iterator[Lever]:
         changes=lambda value: {"max_seq_length": value},
         flag=lambda value: f"--max-seq-length {value}",
     )
+
+
+def _free_of_cost(plan: TrainingPlan) -> Iterator[Lever]:
+    """What costs nothing, a little time, or little quality: kernels, checkpointing, 8-bit states."""
+    recipe = plan.recipe
+    capability = plan.gpu.capability
+    if recipe.attn_implementation == "eager" and (capability is None or capability >= (8, 0)):
+        yield _single("attn-implementation", "eager", "flash_attention_2",
+                      {"attn_implementation": "flash_attention_2"},
+                      "--attn-implementation flash_attention_2")  # fmt: skip
     if not recipe.gradient_checkpointing:
         yield _single("gradient-checkpointing", "off", "on", {"gradient_checkpointing": True},
                       "--gradient-checkpointing")  # fmt: skip
@@ -127,18 +145,19 @@ def _all(plan: TrainingPlan) -> Iterator[Lever]:
             changes=lambda value: {"loss": value},
             flag=lambda value: f"--loss {value}",
         )
-    capability = plan.gpu.capability
-    if recipe.attn_implementation == "eager" and (capability is None or capability >= (8, 0)):
-        yield _single("attn-implementation", "eager", "flash_attention_2",
-                      {"attn_implementation": "flash_attention_2"},
-                      "--attn-implementation flash_attention_2")  # fmt: skip
     if recipe.optim in _FULL_PRECISION_OPTIMIZERS:
         yield _single("optim", recipe.optim, _EIGHT_BIT, {"optim": _EIGHT_BIT}, f"--optim {_EIGHT_BIT}")
-    yield from _methods(recipe)
-    yield from _sharding(recipe)
-    if not recipe.offload_optimizer:
-        yield _single("offload-optimizer", "on the card", "in host memory", {"offload_optimizer": True},
-                      "--offload-optimizer")  # fmt: skip
+
+
+def _rank(recipe: Recipe) -> Iterator[Lever]:
+    """Adapters of half the rank, and half again, down to the lowest that is used."""
+    rank = recipe.lora_rank or 0
+    lower = tuple(rank >> times for times in range(1, rank.bit_length()) if rank >> times >= _LOWEST_RANK)
+    if recipe.adapters and lower:
+        yield Lever(
+            kind=_kind("lora-rank"), before=str(rank), values=lower, changes=lambda value: {"lora_rank": value},
+            flag=lambda value: f"--lora-rank {value}",
+        )  # fmt: skip
 
 
 def _single(name: str, before: str, after: str, changes: Changes, flag: str) -> Lever:

@@ -13,6 +13,7 @@ from planner.diagnosis.result import CLASS_SENTENCES, Diagnosis, Finding
 from planner.diagnosis.sizes import is_sane
 from planner.report.rows import Column, Format, render_rows
 from planner.units import format_exact, format_size
+from planner.version import SCHEMA
 
 _WIDTH = 118
 _MOST_SEGMENTS = 12
@@ -39,7 +40,7 @@ def render_diagnosis(diagnosis: Diagnosis | None, *, format: Format | str, bucke
     """
     wanted = Format(format)
     if wanted is Format.JSON:
-        document = diagnosis.to_json() if diagnosis else {"schema": 1, "findings": [], "notes": []}
+        document = diagnosis.to_json() if diagnosis else {"schema": SCHEMA, "findings": [], "notes": []}
         _with_levers(document, diagnosis)
         if buckets is not None:
             document["buckets"] = buckets.to_json()

@@ -10,6 +10,7 @@ from planner.contract.plan import VERDICTS, ServingPlan
 from planner.levers.advice import Advice
 from planner.levers.goal import Solved
 from planner.levers.relief import Relief
+from planner.report.printer import Heading, Width, printed, table
 from planner.units import format_size, gib
 
 
@@ -76,31 +77,29 @@ def _goal_json(solved: Solved) -> dict[str, object]:
     }
 
 
-def levers_table(advice: Advice, *, markdown: bool = False) -> str:
+def levers_table(advice: Advice, *, markdown: bool = False, width: Width = "terminal") -> str:
     """What to change: single levers, sets that fit, the terms beyond the card, the goal's answer."""
-    parts = []
+    parts, room = [], None if markdown else width
     if advice.solved is not None:
-        parts.append(_goal_line(advice.solved))
+        parts.append(printed([_goal_line(advice.solved)], room))
     if advice.levers:
-        parts.append(_levers(advice.levers, markdown=markdown))
+        parts.append(_levers(advice.levers, markdown=markdown, width=width))
     if advice.plans:
         lines = ["what fits, cheapest first (each change is needed):"]
         for number, one in enumerate(advice.plans, start=1):
             flags = " ".join(setting.flag for setting in one.settings)
             saves = f"saves {gib(one.saves_bytes)} GiB per GPU"
             lines.append(f"  {number}. {flags}   [{VERDICTS[one.verdict]}; costs {one.cost}; {saves}]")
-        parts.append("\n".join(lines))
+        parts.append(printed(lines, room))
     elif advice.relief is not None:
         parts.append("no set of these changes fits")
     if advice.relief is not None:
-        parts.append(_relief_lines(advice.relief))
-    parts += [f"note: {note}" for note in advice.notes]
+        parts.append(printed(_relief_lines(advice.relief), room))
+    parts += [printed([f"note: {note}"], room) for note in advice.notes]
     return "\n\n".join(parts)
 
 
-def _levers(effects: Sequence[Effect], *, markdown: bool) -> str:
-    from tabulate import tabulate  # JSON need not pay for it
-
+def _levers(effects: Sequence[Effect], *, markdown: bool, width: Width) -> str:
     rows = [
         (
             effect.setting.flag,
@@ -113,16 +112,19 @@ def _levers(effects: Sequence[Effect], *, markdown: bool) -> str:
         )
         for effect in effects
     ]
-    return tabulate(
-        rows,
-        headers=("change one thing", "from", "GiB per GPU", "then", "costs", "acts at", "what it means"),
-        tablefmt="pipe" if markdown else "simple",
-        disable_numparse=True,
-        colalign=("left", "left", "right", "left", "left", "left", "left"),
-    )
+    headings = [
+        Heading(title="change one thing"),
+        Heading(title="from", importance=2),
+        Heading(title="GiB per GPU", right=True),
+        Heading(title="then"),
+        Heading(title="costs"),
+        Heading(title="acts at", importance=3),
+        Heading(title="what it means", importance=1),
+    ]
+    return table(rows, headings, markdown=markdown, width=width)
 
 
-def _relief_lines(relief: Relief) -> str:
+def _relief_lines(relief: Relief) -> list[str]:
     lines = [
         f"{term.name} alone needs {format_size(term.size_bytes)}, {format_size(term.excess_bytes)} more than the card"
         for term in relief.excess
@@ -135,7 +137,7 @@ def _relief_lines(relief: Relief) -> str:
         lines.append("as it is, it fits no listed card")
     if relief.cards > 1:
         lines.append(f"{_as_asked(relief.layout)}, it fits {relief.cards} of this card ({relief.layout_flag})")
-    return "\n".join(lines)
+    return lines
 
 
 def _as_asked(changes: Changes) -> str:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from planner.contract.engine import command_line, find_engine
 from planner.contract.plan import VERDICTS, Device, ServingPlan
 from planner.contract.section import LABELS, Breakdown, Section, component_json, label_of
 from planner.report.bar import Segment, bar
+from planner.report.printer import Heading, Width, command, printed, table
+from planner.report.rows import JSON_SCHEMA
 from planner.report.verdict import coloured
 from planner.units import gib
 
 if TYPE_CHECKING:
     from planner.levers.advice import Advice
 
-SCHEMA = 2
 # Letter and terminal colour of the components that most plans have.
 _DRAWN = {
     "weights": ("W", 33),
@@ -58,7 +58,7 @@ def plan_json(plan: ServingPlan, advice: Advice | None = None) -> dict[str, obje
     own_cache = extra.pop("kv_cache", {})
     assert isinstance(own_cache, dict)
     return {
-        "schema": SCHEMA,
+        "schema": JSON_SCHEMA,
         "engine": plan.engine,
         "engine_version": plan.engine_version,
         "model": {
@@ -130,6 +130,7 @@ def plan_table(
     colour: bool = False,
     explain: bool = False,
     markdown: bool = False,
+    width: Width = "terminal",
 ) -> str:
     """The plan for people: verdict, bar, breakdown per device, cache, workload, what to change, notes, command."""
     told = find_engine(plan.engine).section(plan)
@@ -140,19 +141,19 @@ def plan_table(
         for device in plan.devices:
             if device.total_bytes and device.components:
                 lines += [bar(_segments(device), device.total_bytes, colour=colour), ""]
-    style = "pipe" if markdown else "simple"
     for breakdown in told.breakdowns:
-        lines += [*([breakdown.title] if breakdown.title else []), _breakdown(breakdown, style), ""]
+        title = [breakdown.title] if breakdown.title else []
+        lines += [*title, _breakdown(breakdown, markdown=markdown, width=width), ""]
     if explain:
         lines += [*told.arithmetic, ""]
-    lines += [*told.lines, "", _workload_table(plan, style), ""]
+    lines += [*told.lines, "", _workload_table(plan, markdown=markdown, width=width), ""]
     if advice is not None:
         from planner.report.levers import levers_table
 
-        lines += [levers_table(advice, markdown=markdown), ""]
+        lines += [levers_table(advice, markdown=markdown, width=width), ""]
     if plan.notes:
         lines += [*(f"note: {note}" for note in plan.notes), ""]
-    return "\n".join([*lines, command_line(plan)])
+    return printed(lines, None if markdown else width) + "\n" + command(command_line(plan), width)
 
 
 def _segments(device: Device) -> list[Segment]:
@@ -168,23 +169,14 @@ def _segments(device: Device) -> list[Segment]:
     return found
 
 
-def _breakdown(breakdown: Breakdown, style: str) -> str:
+def _breakdown(breakdown: Breakdown, *, markdown: bool, width: Width) -> str:
     rows = []
     for row in breakdown.rows:
         sizes = ("" if size is None else gib(size) for size in (row.low, row.best, row.high))
         rows.append((f"{row.sign} {row.label}".strip(), *sizes, row.evidence))
-    return _table(
-        rows,
-        headers=("GiB per GPU", "low", "best", "high", "evidence"),
-        style=style,
-        colalign=("left", "right", "right", "right", "left"),
-    )
-
-
-def _table(rows: Sequence[Sequence[str]], *, headers: Sequence[str], style: str, colalign: Sequence[str]) -> str:
-    from tabulate import tabulate  # JSON and CSV need not pay for it
-
-    return tabulate(rows, headers=headers, tablefmt=style, disable_numparse=True, colalign=colalign)
+    sides = [Heading(title=side, right=True) for side in ("low", "best", "high")]
+    headings = [Heading(title="GiB per GPU"), *sides, Heading(title="evidence")]
+    return table(rows, headings, markdown=markdown, width=width)
 
 
 def _at(plan: ServingPlan, name: str, tokens: int) -> str:
@@ -193,17 +185,17 @@ def _at(plan: ServingPlan, name: str, tokens: int) -> str:
     return f"{names.get(name, name)} (too long: refused)" if refused else names.get(name, name)
 
 
-def _workload_table(plan: ServingPlan, style: str) -> str:
+def _workload_table(plan: ServingPlan, *, markdown: bool, width: Width) -> str:
     rows = [
         (_at(plan, point.at, point.tokens_per_request), f"{point.tokens_per_request:,}", f"{point.concurrency:,}")
         for point in plan.points
     ]
-    return _table(
-        rows,
-        headers=("all requests at", "tokens", "at once"),
-        style=style,
-        colalign=("left", "right", "right"),
-    )
+    headings = [
+        Heading(title="all requests at"),
+        Heading(title="tokens", right=True),
+        Heading(title="at once", right=True),
+    ]
+    return table(rows, headings, markdown=markdown, width=width)
 
 
 def plan_csv(plan: ServingPlan) -> str:
@@ -222,11 +214,18 @@ def plan_csv(plan: ServingPlan) -> str:
 
 
 def render_plan(
-    plan: ServingPlan, *, format: str, advice: Advice | None = None, colour: bool = False, explain: bool = False
+    plan: ServingPlan,
+    *,
+    format: str,
+    advice: Advice | None = None,
+    colour: bool = False,
+    explain: bool = False,
+    width: Width = "terminal",
 ) -> str:
     """The plan in the format asked for ("table", "json", "csv" or "markdown")."""
     if format == "json":
         return json.dumps(plan_json(plan, advice), indent=1)
     if format == "csv":
         return plan_csv(plan)
-    return plan_table(plan, advice=advice, colour=colour, explain=explain, markdown=format == "markdown")
+    markdown = format == "markdown"
+    return plan_table(plan, advice=advice, colour=colour, explain=explain, markdown=markdown, width=width)

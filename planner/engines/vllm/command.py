@@ -69,5 +69,9 @@ def _environment(plan: VllmPlan) -> Iterator[str]:
         late = parse_version(plan.engine_version) >= _FIRST_V2
         forced = {"v0": "VLLM_USE_V1=0", "v1": "VLLM_USE_V1=1", "v2": "VLLM_USE_V2_MODEL_RUNNER=1"}
         yield "VLLM_USE_V2_MODEL_RUNNER=0" if late and asked.model_runner == "v1" else forced[asked.model_runner]
+    if asked.pipeline_layer_partition is not None:
+        yield f"VLLM_PP_LAYER_PARTITION={','.join(map(str, asked.pipeline_layer_partition))}"
+    if asked.estimate_cudagraphs is not None:
+        yield f"VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS={int(asked.estimate_cudagraphs)}"
     if asked.sampler != "auto":
         yield f"VLLM_USE_FLASHINFER_SAMPLER={1 if asked.sampler == 'flashinfer' else 0}"

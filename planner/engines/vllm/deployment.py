@@ -32,6 +32,8 @@ MEDIA: Final = "Images and video"
 _COUNT: Final = 1 << 20
 _TOKENS: Final = 1 << 40
 _BYTES: Final = 1 << 60
+_LONGEST_LIST: Final = 1 << 10
+_POOLING_TASKS: Final = frozenset({"embedding", "embed", "classify", "score", "reward"})
 
 
 def _v1(text: str, _: str) -> str | None:
@@ -47,6 +49,19 @@ def _v2(text: str, _: str) -> str | None:
 def _flashinfer(text: str, _: str) -> str | None:
     """VLLM_USE_FLASHINFER_SAMPLER (vllm/envs.py)."""
     return {"0": "pytorch", "1": "flashinfer"}.get(text.strip())
+
+
+def _layers(text: str, _: str) -> tuple[int, ...] | None:
+    """VLLM_PP_LAYER_PARTITION (vllm/distributed/utils.py get_pp_indices)."""
+    try:
+        return tuple(int(part) for part in text.split(",")) if len(text) <= _LONGEST_LIST else None
+    except ValueError:
+        return None
+
+
+def _switch(text: str, _: str) -> bool | None:
+    """A variable that is 1 or 0."""
+    return {"0": False, "1": True}.get(text.strip())
 
 
 def _allowed(text: str, _: str) -> bool | None:
@@ -113,6 +128,46 @@ class Deployment(Card):
         Le(_COUNT),
         option("GPUs that share a sequence's cache.", "--decode-context-parallel-size", "-dcp", panel=PARALLEL),
     ] = 1
+    interconnect: Annotated[
+        str,
+        option(
+            "How the cards reach each other: nvlink, pcie, or none (PCIe without peer access).",
+            panel=PARALLEL,
+            ours=True,
+            choices=("auto", "nvlink", "pcie", "none"),
+        ),
+    ] = "auto"
+    disable_custom_all_reduce: Annotated[bool, option("Leave sums to NCCL.", panel=PARALLEL)] = False
+    pipeline_layer_partition: Annotated[
+        tuple[int, ...] | None,
+        Ge(1),
+        Le(_COUNT),
+        option(
+            "Layers of each stage (32,28).",
+            panel=PARALLEL,
+            ours=True,
+            environment={"VLLM_PP_LAYER_PARTITION": _layers},
+        ),
+    ] = None
+    runner: Annotated[
+        str, option("Generate tokens, or pool vectors.", panel=MODEL, choices=("auto", "generate", "pooling", "draft"))
+    ] = "auto"
+    convert: Annotated[
+        str,
+        option(
+            "What a pooling model is made into.",
+            panel=MODEL,
+            choices=("auto", "none", "embed", "classify", "reward"),
+        ),
+    ] = "auto"
+    task: Annotated[
+        str,
+        option(
+            "The task (older releases).",
+            panel=MODEL,
+            choices=("auto", "generate", "embedding", "embed", "classify", "score", "reward", "transcription", "draft"),
+        ),
+    ] = "auto"
     dtype: Annotated[str, option("auto, bfloat16, float16 or float32.", panel=MODEL)] = "auto"
     quantization: Annotated[
         str | None,
@@ -222,6 +277,15 @@ class Deployment(Card):
     max_cudagraph_capture_size: Annotated[
         int | None, Ge(1), Le(_COUNT), option("Largest batch captured as a graph.", panel=GRAPHS)
     ] = None
+    estimate_cudagraphs: Annotated[
+        bool | None,
+        option(
+            "Whether the fraction holds the estimated graphs; None leaves it to the release.",
+            panel=GRAPHS,
+            ours=True,
+            environment={"VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS": _switch},
+        ),
+    ] = None
     sampler: Annotated[
         str,
         option(
@@ -266,6 +330,13 @@ class Deployment(Card):
     def lora_slots(self) -> int:
         """Adapter slots that are reserved."""
         return self.max_loras if self.enable_lora else 0
+
+    @property
+    def pools(self) -> bool:
+        """The model gives vectors or scores, not tokens: no head over the vocabulary, and nothing is sampled."""
+        return (
+            self.runner == "pooling" or self.convert in ("embed", "classify", "reward") or self.task in _POOLING_TASKS
+        )
 
     @property
     def limit_images(self) -> int | None:

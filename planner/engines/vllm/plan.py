@@ -16,7 +16,7 @@ from planner.engines.vllm.pool.layout import Pool
 from planner.engines.vllm.resolve import Resolved, resolve
 from planner.engines.vllm.stages import (
     Outside,
-    cache_format_of,
+    form_of,
     outside_of,
     parallelism_of,
     pool_of,
@@ -127,7 +127,7 @@ def plan_one(
     resolved = resolve(model, deployment)
     scheme = scheme_for(model, resolved)
     parallelism = parallelism_of(model, deployment)
-    form = cache_format_of(model, deployment.kv_cache_dtype, resolved.dtype, version=resolved.profile.version)
+    form = form_of(model, resolved)
     staged = _staged(model, resolved, scheme, parallelism, form)
     judged = judge(
         model,
@@ -169,7 +169,7 @@ def plan_one(
         caches=caches,
         needed_bytes=staged.check_pool.needed_bytes(resolved.max_model_len),
         outside=judged.outside,
-        devices=_devices(resolved, parallelism, staged, load.host_bytes),
+        devices=_devices(resolved, parallelism, staged, judged.free_bytes, load.host_bytes),
         cache=Cache(
             bytes_per_token=sequence.bytes_per_token,
             bytes_per_sequence=sequence.total_bytes,
@@ -260,8 +260,9 @@ def _admission_length(resolved: Resolved, workload: Workload) -> int:
 
 
 def _longest(resolved: Resolved, pool: Pool, available: int, requests: int) -> int:
-    longest = pool.longest_length(available, requests=requests)
-    return longest if resolved.asked.allow_long_max_model_len else min(longest, resolved.positions)
+    if resolved.asked.allow_long_max_model_len:
+        return pool.longest_length(available, requests=requests)
+    return pool.longest_length(available, requests=requests, ceiling=resolved.positions)
 
 
 def _points(resolved: Resolved, pool: Pool, blocks: int, workload: Workload) -> tuple[WorkloadPoint, ...]:
@@ -276,7 +277,9 @@ def _points(resolved: Resolved, pool: Pool, blocks: int, workload: Workload) -> 
     )
 
 
-def _devices(resolved: Resolved, parallelism: Parallelism, staged: _Stages, host_bytes: int) -> tuple[Device, ...]:
+def _devices(
+    resolved: Resolved, parallelism: Parallelism, staged: _Stages, free_bytes: tuple[int, ...], host_bytes: int
+) -> tuple[Device, ...]:
     """Each stage's fullest GPU, the fullest first, and the host where something is kept there."""
     asked = resolved.asked
     ranks = parallelism.tensor_parallel_size * asked.data_parallel_size
@@ -290,9 +293,7 @@ def _devices(resolved: Resolved, parallelism: Parallelism, staged: _Stages, host
             components=staged.budgets[index].inside + staged.budgets[index].outside,
             cache_bytes=max(0, staged.available["best"][index]),
             claimed_bytes=staged.budgets[index].requested_bytes,
-            free_bytes=outside_of(resolved, staged.budgets[index], fixed=fixed_bytes(resolved, staged.pools[index][0]))[
-                0
-            ].free_bytes,
+            free_bytes=free_bytes[index],
         )
         for index in order
     ]

@@ -14,8 +14,9 @@ from planner.contract.workload import Workload
 from planner.engines.vllm.deployment import Deployment
 from planner.engines.vllm.instances import plan_serving
 from planner.engines.vllm.pool.layout import Pool
+from planner.engines.vllm.pool.pool import NO_END
 from planner.engines.vllm.resolve import Resolved, batch_defaults, resolve
-from planner.engines.vllm.stages import cache_format_of, outside_of, parallelism_of, pool_of, stages_of
+from planner.engines.vllm.stages import form_of, outside_of, parallelism_of, pool_of, stages_of
 from planner.engines.vllm.storage import scheme_for
 from planner.engines.vllm.verdict import decide, free_at_start, loading_bytes, refusal, shortage
 from planner.memory.kv_cache import LayerCache, sequence_cost
@@ -59,7 +60,7 @@ class PreparedVllm:
     def __init__(self, model: Model, deployment: Deployment, workload: Workload) -> None:
         self._model, self._deployment, self._workload = model, deployment, workload
         self._first = resolve(model, replace(deployment, max_model_len=1))
-        self._budgets: dict[tuple[int, int, int], _Budget] = {}
+        self._budgets = _budgets_of(model, deployment)
         self._layouts: dict[tuple[int, int], _Layout] = {}
         self._alone = deployment.pipeline_parallel_size == 1 and deployment.instances == 1
         self._stated = deployment.kv_cache_memory_bytes is not None or deployment.num_gpu_blocks_override is not None
@@ -77,7 +78,8 @@ class PreparedVllm:
         resolved, pool = budget.resolved, layout.pool
         best, high = budget.available
         blocks, careful = pool.num_blocks(best), pool.num_blocks(high)
-        held = pool.requests(blocks, max_model_len)
+        each = pool.blocks_for(max_model_len)
+        held, surely = (blocks // each, careful // each) if each else (NO_END, NO_END)
         kind = shortage(
             checks_free_memory=resolved.profile.checks_free_memory,
             free=budget.free,
@@ -86,7 +88,7 @@ class PreparedVllm:
             pool=pool,
             available=best,
             blocks=blocks,
-            length=max_model_len,
+            needed=pool.needed_bytes(max_model_len),
             outside_free=budget.outside[0],
         )
         refused = None
@@ -95,19 +97,21 @@ class PreparedVllm:
         verdict = decide(
             refused=refused is not None,
             starts=not kind,
-            held=(held, pool.requests(careful, max_model_len)),
+            held=(held, surely),
             wanted=self._workload.concurrency,
             outside_free=budget.outside,
             left_high=high,
             unknown=bool(resolved.unknown),
         )
+        by_concurrency = pool.tokens_line == "concurrency" and pool.groups and each
+        tokens = int(blocks / each * max_model_len) if by_concurrency else pool.tokens(blocks)
         return AtLength(
             max_model_len,
             budget.weights_as,
             budget.weights,
             layout.growth(max_model_len),
             max(0, best),
-            self._tokens(pool, blocks, max_model_len),
+            tokens,
             held,
             verdict,
             refused.message if refused else "",
@@ -128,13 +132,6 @@ class PreparedVllm:
             plan.verdict,
             error.message if error is not None and error.refused else "",
         )
-
-    @staticmethod
-    def _tokens(pool: Pool, blocks: int, length: int) -> int:
-        needed = pool.blocks_for(length)
-        if not pool.groups or pool.tokens_line != "concurrency" or not needed:
-            return pool.tokens(blocks)
-        return int(blocks / needed * length)
 
     def _budget(self, length: int) -> _Budget:
         model, first = self._model, self._first
@@ -169,9 +166,23 @@ class PreparedVllm:
         key = (resolved.max_num_batched_tokens, length if self._model.is_recurrent else 0)
         found = self._layouts.get(key)
         if found is None:
-            exact = replace(resolved, max_model_len=length) if self._model.is_recurrent else resolved
+            # the budget is shared between cache types, the layout is this one's
+            asked = replace(resolved.asked, kv_cache_dtype=self._deployment.kv_cache_dtype)
+            exact = replace(resolved, asked=asked)
+            if self._model.is_recurrent:
+                exact = replace(exact, max_model_len=length)
             found = self._layouts[key] = _layout(self._model, exact)
         return found
+
+
+def _budgets_of(model: Model, deployment: Deployment) -> dict[tuple[int, int, int], _Budget]:
+    """What is computed so far for this deployment; the cache's type bears on it with sparse attention alone."""
+    if model.has_sparse_latent_cache:
+        return {}
+    key = ("budgets", replace(deployment, kv_cache_dtype="auto"))
+    found = model.memo.setdefault(key, {})
+    assert isinstance(found, dict)
+    return found
 
 
 def _most_items(model: Model, batched_tokens: int, length: int) -> int:
@@ -181,7 +192,7 @@ def _most_items(model: Model, batched_tokens: int, length: int) -> int:
 
 
 def _layout(model: Model, resolved: Resolved) -> _Layout:
-    form = cache_format_of(model, resolved.asked.kv_cache_dtype, resolved.dtype, version=resolved.profile.version)
+    form = form_of(model, resolved)
     pool, caches = pool_of(model, resolved, form, slice(0, len(model.spec.layers)))
     windows = [
         cache.sliding_window or (cache.attention_chunk_size if isinstance(cache, KeyValueCache) else 0) or 0

@@ -11,7 +11,8 @@ from planner.engines.vllm.deployment import Deployment
 from planner.engines.vllm.json_inputs import override_notes, overrides_of, speculation_notes
 from planner.engines.vllm.options import notes_on_options
 from planner.engines.vllm.tables.architectures import architecture_note
-from planner.engines.vllm.tables.profile import EngineProfile, parse_version, profile_with_runner
+from planner.engines.vllm.tables.first_v1 import why_v0
+from planner.engines.vllm.tables.profile import EngineProfile, profile_with_runner
 from planner.engines.vllm.tables.version_band import version_note
 from planner.errors import UsageError
 from planner.model.caches import CompressedCache, StateCache
@@ -74,12 +75,15 @@ def resolve(model: Model, deployment: Deployment) -> Resolved:
             option.
     """
     check(deployment)
-    profile = profile_with_runner(deployment.engine_version, _runner(model, deployment))
+    fallback = why_v0(model, deployment)
+    profile = profile_with_runner(deployment.engine_version, "v0" if fallback else deployment.model_runner)
     check_together(deployment)
     check_context_parallel(model, deployment)
     check_capability(model, deployment)
     check_block_size(model, deployment, runner=profile.runner)
     notes: list[str] = []
+    if fallback is not None:
+        notes.append(f"vLLM {profile.version} falls back to its V0 engine: {fallback}")
     total = deployment.total_bytes
     dtype = _dtype(model, deployment, notes)
     utilization = deployment.gpu_memory_utilization
@@ -130,18 +134,6 @@ def resolve(model: Model, deployment: Deployment) -> Resolved:
         state_mode=mode,
         notes=tuple(notes),
     )
-
-
-# V1 of 0.8 and 0.9 leaves models with recurrent layers to V0 (engine/arg_utils.py _is_v1_supported_oracle 0.8.5, 0.9.2)
-_FIRST_V1, _RECURRENT_ON_V1 = (0, 8, 0), (0, 10, 0)
-
-
-def _runner(model: Model, deployment: Deployment) -> str:
-    recurrent = any(isinstance(cache, StateCache) for cache in model.caches)
-    if deployment.model_runner != "auto" or not recurrent:
-        return deployment.model_runner
-    version = parse_version(deployment.engine_version)
-    return "v0" if _FIRST_V1 <= version < _RECURRENT_ON_V1 else "auto"
 
 
 def _dtype(model: Model, deployment: Deployment, notes: list[str]) -> str:

@@ -11,6 +11,8 @@ from planner.memory.runtime import runtime_scheme
 from planner.memory.stored_scheme import scheme_from_stored
 from planner.model.model import Model
 
+# vLLM model_loader/bitsandbytes_loader.py: nested scales become fp32 while loading from here on
+_EXPANDS_NESTED_SCALES: Final = (0, 9, 2)
 # Formats whose kernels take 8-bit inputs; w8a16 and bitsandbytes int8 keep 16-bit ones.
 _EIGHT_BIT_INPUTS: Final = ("fp8", "w8a8", "int8")
 
@@ -41,7 +43,7 @@ def scheme_for(model: Model, resolved: Resolved) -> WeightScheme:
         scheme = scheme_from_config(model.spec, dtype=resolved.dtype)
     elif asked.quantization is not None:
         scheme = scheme_from_name(
-            asked.quantization,
+            _export_name(asked.quantization, resolved),
             model.spec,
             dtype=resolved.dtype,
             group_size=asked.group_size,
@@ -54,6 +56,12 @@ def scheme_for(model: Model, resolved: Resolved) -> WeightScheme:
     )
     model.memo[key] = scheme
     return scheme
+
+
+def _export_name(name: str, resolved: Resolved) -> str:
+    """bitsandbytes' scales are quantised again while loading (compress_statistics), and kept so until 0.9.2."""
+    nested = parse_version(resolved.profile.version) < _EXPANDS_NESTED_SCALES
+    return "nf4-dq" if nested and name.strip().lower() == "bitsandbytes" else name
 
 
 def is_plain(scheme: WeightScheme) -> bool:

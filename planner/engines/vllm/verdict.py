@@ -21,13 +21,19 @@ from planner.model.model import Model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A verdict with what it stands on; `outside` is the rest of the fullest stage's card."""
+    """A verdict with what it stands on.
+
+    Args:
+        outside: the rest of the fullest stage's card.
+        free_bytes: what each stage's card keeps.
+    """
 
     verdict: Verdict
     shortfall_bytes: int
     startup_error: StartupError | None
     unknown: tuple[str, ...]
     outside: Outside
+    free_bytes: tuple[int, ...]
     notes: tuple[str, ...]
 
 
@@ -99,6 +105,7 @@ def judge(
         startup_error=error,
         unknown=resolved.unknown if verdict == "unknown" else (),
         outside=rests[fullest][0],
+        free_bytes=tuple(outside.free_bytes for outside, _ in rests),
         notes=tuple(notes),
     )
 
@@ -184,7 +191,7 @@ def startup_error(
         pool=pool,
         available=available,
         blocks=blocks,
-        length=resolved.max_model_len,
+        needed=pool.needed_bytes(resolved.max_model_len),
         outside_free=outside.free_bytes,
     )
     if kind == "free_memory":
@@ -230,7 +237,7 @@ def shortage(
     pool: Pool,
     available: int,
     blocks: int,
-    length: int,
+    needed: int,
     outside_free: int,
 ) -> str:
     """The first want of memory in the order in which the engine looks; "" where it starts. Sizes in bytes."""
@@ -243,6 +250,6 @@ def shortage(
     usable = available - _null_block(pool)
     if usable <= 0 or blocks < 1:
         return "no_cache_blocks"
-    if pool.needed_bytes(length) > usable:
+    if needed > usable:
         return "request_too_long"
     return "outside_budget" if outside_free < 0 else ""

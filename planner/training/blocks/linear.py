@@ -37,7 +37,10 @@ def _base_linear(block: Block, name: str, weight: Weight, x: Value) -> Value:
     del unpacked
     if weight.storage == "fused" or block.kernels.unpacking == "torchao":
         tape.saves()  # the packed matrix (torchao nf4tensor.py LinearNF4); bitsandbytes keeps it as an attribute
-    kept = detached(x) if weight.storage == "int8" and x.needs_grad else None
+    keeps = weight.storage == "int8" or (weight.storage == "dequantised" and block.kernels.keeps_quantised_input)
+    kept = detached(x) if keeps and x.needs_grad else None
+    if keeps and not tape.grad_enabled and not block.kernels.reentrant:
+        block.cached.append(detached(x))  # an attribute of the node, which hooks on saved tensors do not see
     shape = ops.shape(x)
 
     def backward(grad: Value) -> list[Value | None]:

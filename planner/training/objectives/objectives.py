@@ -23,11 +23,13 @@ class Extra:
 
     Args:
         resident_bytes: models that stay.
+        critic: a value model is trained like the policy: its weights, gradients and states count once more.
         reference_logits_bytes: alive while the reference runs, before the policy's forward.
         outside_bytes: the generation engine's share, outside torch's allocator.
     """
 
     resident_bytes: int = 0
+    critic: bool = False
     reference_logits_bytes: int = 0
     outside_bytes: int = 0
     outside_formula: str = ""
@@ -55,8 +57,7 @@ def extra_models(model: Model, recipe: Recipe, card_bytes: int) -> Extra:
         notes.append("a reference model is kept beside the trained one")
     if recipe.objective == "ppo":
         resident += whole  # reward model, frozen
-        trained = 0 if recipe.adapters else whole * 4
-        resident += whole + trained  # value model; trained: gradient and two states
+        resident += whole if recipe.adapters else 0  # the value model's weights; trained in full, see `critic`
         notes.append("reward and value models of the policy's size are kept on the same card")
     logits = recipe.tokens * model.spec.vocab_size * (width + 4) if reference else 0
     share = recipe.generation_share
@@ -66,6 +67,7 @@ def extra_models(model: Model, recipe: Recipe, card_bytes: int) -> Extra:
     outside = int(card_bytes * (share or 0))
     return Extra(
         resident_bytes=resident,
+        critic=recipe.objective == "ppo" and not recipe.adapters,
         reference_logits_bytes=logits,
         outside_bytes=outside,
         outside_formula=f"{card_bytes:,} x {share} for the engine that generates",

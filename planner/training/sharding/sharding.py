@@ -3,16 +3,14 @@
 N ranks, bytes of weights w, gradients g, optimizer states and master copies o:
 
 ddp            w + g + o, and the reducer's buckets (a second g unless gradients are views of them)
-zero1          w + g + o/N
-zero2          w + g/N + o/N, and a reduce bucket
-zero3          (w + g + o)/N, two gathered units and buckets (DeepSpeed may keep up to stage3_max_live_parameters)
+zero1, 2, 3    DeepSpeed's engines: see `deepspeed`
 fsdp, fsdp2    (w + g + o)/N, one gathered unit (and one that is fetched ahead), its gradients until it is through, and
                the root unit (embedding, head) from its forward to its backward; hsdp: N is the shard group
 
 What is not a parameter is not divided: a quantised matrix's scales are whole on every rank.
 
-Sources: ZeRO (arXiv 1910.02054) sections 3 and 5; deepspeed runtime/zero/config.py and HF's "auto" values (reduce
-bucket h^2, prefetch 0.9 h^2); torch FSDP; accelerate utils/fsdp_utils.py (fp32 parameters under mixed precision).
+Sources: ZeRO (arXiv 1910.02054) sections 3 and 5; torch FSDP; accelerate utils/fsdp_utils.py (fp32 parameters under
+mixed precision).
 """
 
 from __future__ import annotations
@@ -20,7 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from planner.training.recipe import AUTOCASTS, Recipe, kernels
+from planner.training.recipe import AUTOCASTS, DEEPSPEED, Recipe, kernels
+from planner.training.sharding import deepspeed
 from planner.training.states.states import States, adapter_tensors
 from planner.training.states.trainable import Inventory, TrainTensor
 
@@ -44,6 +43,7 @@ class Sharded:
         gathered: alive during forward and backward.
         gathered_layers: besides these, in forward, at the start of the loss's backward, in the backward of the layers.
         unit_gradients: alive during backward (of FSDP's units, the step has them).
+        step_buckets: those of the buckets that the optimizer's step still has.
         step_temporary: of the optimizer's step.
         host: bytes in host memory for this rank.
         shards_gradients: gradients leave the rank as they are made.
@@ -55,6 +55,7 @@ class Sharded:
     waiting: int
     optimizer: int
     buckets: int
+    step_buckets: int
     gathered: int
     gathered_layers: tuple[int, int, int]
     unit_gradients: int
@@ -94,9 +95,12 @@ def shard(
     notes: tuple[str, ...] = ()
     if kind == "ddp" and ranks > 1:
         buckets = gradients
-    if kind in ("zero1", "zero2", "zero3"):
-        optimizer, temporary = each[2:]
-        buckets = min(2 * hidden_size * hidden_size, gradients)
+    step_buckets = buckets
+    if kind in DEEPSPEED:
+        optimizer = each[2]
+        buckets = deepspeed.bucket_bytes(recipe, hidden_size)
+        step_buckets = buckets if kind == "zero3" else 0
+        temporary = deepspeed.step_bytes(recipe, -(-whole.trained_numel // ranks), narrow=recipe.dtype != "float32")
     if kind in ("zero2", "zero3"):
         # a unit's gradients before they are reduced; never more than dividing them saves
         unit_gradients = min(_unit_gradients(found, recipe), gradients - each[1])
@@ -107,9 +111,11 @@ def shard(
     if kind in _FULLY:
         units, root, constants = _units(found, recipe), _root(found, recipe), _constants(found)
         share = -(-(all_ranks[0] - constants) // ranks) + constants
-        loading = share + max(units)
+        loading = max(units) if recipe.offload_parameters else share + max(units)
+        if recipe.offload_parameters:
+            notes += ("rank 0 reads the whole checkpoint into host memory; the card gets a layer at a time",)
         if kind == "zero3":
-            gathered = min(2 * max(units) + root, weights - share)  # all gathered is what the stage before holds
+            gathered = min(deepspeed.live_bytes(recipe, max(*units, root)), weights - share)
         else:
             forward, loss, backward = _gathered_units(recipe)
             gathered, gathered_layers = root, (max(units) * forward, max(units) * loss, max(units) * backward)
@@ -117,7 +123,13 @@ def shard(
             gathered_layers, weights = (max(units),) * 3, weights + share
         else:
             weights = share
-    if recipe.offload_optimizer:
+    if recipe.offload_optimizer and kind in DEEPSPEED:
+        host += deepspeed.offloaded_bytes(recipe, -(-whole.trained_numel // ranks), optimizer)
+        largest = max((t.numel for t, _ in found.all() if t.trainable), default=0)
+        buckets, step_buckets = buckets + 2 * largest, 0
+        optimizer = temporary = gradients = waiting = 0
+        notes += ("the optimizer's states, gradients and step are in host memory",)
+    elif recipe.offload_optimizer:
         host += optimizer
         optimizer = temporary = 0
         notes += ("the optimizer's states and step are in host memory",)
@@ -126,6 +138,7 @@ def shard(
         weights = gradients = 0
     return Sharded(
         weights=weights, gradients=gradients, waiting=waiting, optimizer=optimizer, buckets=buckets, gathered=gathered,
+        step_buckets=step_buckets,
         gathered_layers=gathered_layers, unit_gradients=unit_gradients, step_temporary=temporary, host=host,
         loading=loading, shards_gradients=kind in _FULLY or kind == "zero2", notes=notes,
     )  # fmt: skip
@@ -133,7 +146,9 @@ def shard(
 
 def _totals(states: States, recipe: Recipe) -> tuple[int, int, int, int]:
     """Bytes of weights, gradients, optimizer states, and of the step besides, before they are divided."""
-    weights = states.frozen_bytes + states.trained_weight_bytes + states.weight_rounding_bytes
+    weights = states.frozen_bytes + states.trained_weight_bytes
+    if recipe.sharding not in DEEPSPEED or recipe.adapters:  # DeepSpeed lays what is trained out in one tensor
+        weights += states.weight_rounding_bytes
     gradients, optimizer = states.gradient_bytes, states.optimizer_bytes + states.master_bytes - states.paged_bytes
     temporary = states.step_temporary_bytes()
     if accelerate_upcasts(recipe):

@@ -53,13 +53,15 @@ class Targets:
         self.asked = asked
         self.all_linear = asked == ("all-linear",)
         wanted: list[str] = []
+        own_names = {part for layer in spec.layers[:1] for t in layer.tensors(spec.hidden_size)
+                     for part in t.name.split(".")}  # fmt: skip
         for name in asked:
             if name in ("output", "head") and self.own_modules:
                 wanted.append("lm_head")  # torchtune's apply_lora_to_output, litgpt's lora_head
             elif name == "mlp":
                 wanted += ["gate_proj", "up_proj", "down_proj"]
             else:
-                wanted.append(_ALIASES.get(name, name))
+                wanted.append(name if name in own_names else _ALIASES.get(name, name))
         self.names = tuple(dict.fromkeys(wanted))
         self.takes_mlp = self.all_linear or any(name in self.names for name in ("gate_proj", "up_proj", "down_proj"))
         self.pattern = expression(asked[0]) if len(asked) == 1 and re.search(r"[*|()\[\]\\^$]", asked[0]) else None

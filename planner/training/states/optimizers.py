@@ -68,12 +68,19 @@ def _state(kind: str, shape: tuple[int, ...], numel: int, width: int, rank: int)
     matrix = len(shape) == 2
     if kind == "muon":
         return (numel * width,) if matrix else (numel * width, numel * width)
-    if kind in ("galore", "apollo"):
-        if not matrix or min(shape) <= rank:
-            return (numel * width, numel * width)
-        states = (max(shape) * rank * width,) * 2
-        return (*states, min(shape) * rank * width) if kind == "galore" else states
+    if kind.startswith(("galore", "apollo")):
+        return _low_rank(kind, shape, numel, width, rank)
     raise AssertionError(kind)
+
+
+def _low_rank(kind: str, shape: tuple[int, ...], numel: int, width: int, rank: int) -> tuple[int, ...]:
+    """States on the longer side and `rank`; GaLore's projector on the shorter. Others are as without a rank."""
+    inner = {"galore8": "int8", "galore_factored": "factored"}.get(kind, "param")
+    moments = 1 if inner == "factored" else 2
+    if len(shape) != 2 or min(shape) <= rank:
+        return _state(inner, shape, numel, width, rank) * moments
+    states = _state(inner, (max(shape), rank), max(shape) * rank, width, rank) * moments
+    return states if kind == "apollo" else (*states, min(shape) * rank * width)
 
 
 @cache
@@ -100,6 +107,8 @@ def optimizer(name: str) -> Optimizer:
     found = _rows().get(name)
     if found is None:
         raise UsageError(f"--optim {name!r} is not known{near(name, tuple(_rows()))}", field="optim")
+    if found.step == "refused":
+        raise UsageError(f"--optim {name} is not modelled: it is {found.source}", field="optim")
     return found
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from typing import Final
 
 from planner.errors import UsageError
@@ -30,7 +32,11 @@ _STORAGE: Final = {
 }  # fmt: skip
 # torchtune quantises feed-forwards whether they have adapters or not, but here only with (models/qwen2: qwen2_mlp).
 _MLP_IN_16_BIT: Final = frozenset({"qwen2"})
-_DEFAULT_TARGETS: Final = ("q_proj", "v_proj")  # peft utils/constants.py for Llama and most models
+_DEFAULT_TARGETS: Final = ("q_proj", "v_proj")  # of models that PEFT has no default for
+_WHOLE_MATRICES: Final = ("full", "freeze", "galore", "badam", "lisa")
+# Layers that are trained at a time: BAdam one block (arXiv 2404.02827), LISA two beside embeddings and head (arXiv
+# 2403.17919). The graph may reach the bottom, so the lowest are taken.
+_ACTIVE_LAYERS: Final = {"badam": 1, "lisa": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +102,22 @@ class Inventory:
     first: bool = True
     last: bool = True
     stage: int = 0
+    tied: bool = False
+
+    @property
+    def embedding(self) -> TrainTensor | None:
+        """The table of tokens: of the embeddings, the one with the most elements."""
+        tables = [t for t in self.embeddings if t.tensor.role is Role.EMBEDDING]
+        return max(tables, key=lambda t: t.numel, default=None)
+
+    @property
+    def output(self) -> TrainTensor | None:
+        """The matrix that makes logits: found by its shape, since a head has biases and transforms too.
+
+        The head's own matrix of vocabulary x hidden, or the table of tokens it is tied to; None where there is neither.
+        """
+        own = [t for t in self.head if t.tensor.role in (Role.LM_HEAD, Role.EMBEDDING) and len(t.shape) == 2]
+        return max(own, key=lambda t: t.numel, default=self.embedding if self.tied else None)
 
     def all(self) -> list[tuple[TrainTensor, int]]:
         """Every tensor with how many layers have one like it."""
@@ -103,6 +125,13 @@ class Inventory:
         for group in self.layers:
             found += [(tensor, len(group.indices)) for tensor in group.tensors]
         return found
+
+
+def default_targets(model_type: str) -> tuple[str, ...]:
+    """PEFT's own target modules for a model type."""
+    rows = json.loads(files("planner.training").joinpath("states/lora_defaults.json").read_text("utf-8"))
+    found = rows["targets"].get(model_type, _DEFAULT_TARGETS)
+    return (found,) if isinstance(found, str) else tuple(found)
 
 
 def distinct_stages(spec: ModelSpec, recipe: Recipe) -> tuple[int, ...]:
@@ -135,8 +164,9 @@ class _Reader:
             vocabulary_multiple=multiple,
         )
         own = spec.quantization_config is not None and recipe.base_quantization in (None, "none")
+        own = own and not recipe.dequantize
         self.scheme = scheme_from_config(spec, dtype=recipe.dtype) if own else None
-        self.targets = Targets(recipe.lora_target_modules or _DEFAULT_TARGETS, self.spec, recipe)
+        self.targets = Targets(recipe.lora_target_modules or default_targets(spec.model_type), self.spec, recipe)
         self.adapted = self.saved = 0
         self.notes: list[str] = []
 
@@ -144,6 +174,7 @@ class _Reader:
         spec, recipe = self.spec, self.recipe
         total = len(spec.layers)
         frozen = recipe.freeze_layers if recipe.method == "freeze" else 0
+        active = _ACTIVE_LAYERS.get(recipe.method, total)
         if recipe.method == "freeze":
             frozen = total - 2 if frozen is None else frozen
             if not 0 <= frozen <= total:
@@ -156,7 +187,8 @@ class _Reader:
             if not run.start <= index < run.stop:
                 continue
             chosen = self.targets.chosen(layer, index) if recipe.adapters else ()
-            groups.setdefault((id(layer), index >= (frozen or 0), chosen), []).append(index)
+            trained = (frozen or 0) <= index < (frozen or 0) + active
+            groups.setdefault((id(layer), trained, chosen), []).append(index)
         layers = []
         for (_, trains, _), indices in groups.items():
             layer = spec.layers[indices[0]]
@@ -166,7 +198,7 @@ class _Reader:
                 if not tensor.buffer
             )
             layers.append(LayerGroup(layer=layer, indices=tuple(indices), tensors=tensors, trains=trains))
-        outside = recipe.method == "full" or recipe.method == "galore"
+        outside = recipe.method in ("full", "galore", "lisa")
         embeddings = self._embeddings(outside)
         head = tuple(self._tensor(tensor, tensor.name, outside or recipe.method == "freeze") for tensor in spec.head)
         if spec.tie_word_embeddings and kernels(recipe).get("untied"):
@@ -190,7 +222,7 @@ class _Reader:
         return Inventory(
             embeddings=embeddings if first else (), layers=tuple(layers), head=head if last else (),
             towers=tuple(towers) if first else (), notes=tuple(self.notes), first=first, last=last,
-            stage=stage,
+            stage=stage, tied=spec.tie_word_embeddings and not kernels(recipe).get("untied"),
         )  # fmt: skip
 
     def _embeddings(self, trained: bool) -> tuple[TrainTensor, ...]:
@@ -249,7 +281,7 @@ class _Reader:
             kept = self.scheme.format_of(replace(tensor, name=name))
             if not isinstance(kept, Plain):
                 stored, storage = kept, "dequantised" if kept.name.startswith("bnb") else "fused"
-        trainable = recipe.method in ("full", "galore", "freeze") and in_trained_part
+        trainable = recipe.method in _WHOLE_MATRICES and in_trained_part
         adapter = self._adapter(tensor, name, shape)
         saved_copy = recipe.adapters and any(
             name.rsplit(".", 1)[0].endswith(module) for module in recipe.modules_to_save

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from planner.errors import UsageError
 from planner.model.dropout import NO_DROPOUT
 from planner.model.model import Model
 from planner.model.spec import ModelSpec
@@ -13,7 +14,7 @@ from planner.training.allocator.allocator import segment_share
 from planner.training.blocks import torchtune
 from planner.training.blocks.block import Block, Kernels, Weight
 from planner.training.blocks.layer import local_layer, run_layer
-from planner.training.recipe import AUTOCASTS, Recipe, kernels
+from planner.training.recipe import AUTOCASTS, Recipe, kernels, version_of
 from planner.training.sharding.sharding import FSDP
 from planner.training.stacks.habits import has_habit
 from planner.training.states.trainable import Inventory, LayerGroup, TrainTensor
@@ -76,6 +77,7 @@ class Segments:
             fused_activation=own.get("modules") == "litgpt",
             clones_result=bool(own.get("clones_result", True)),
             names_parts=bool(own.get("names_parts", False)),
+            keeps_quantised_input=_keeps_quantised_input(recipe),
             unpacking="torchao"
             if recipe.base_quantization == "torchao-nf4" and not own.get("compiled_blocks")
             else "kernel",
@@ -140,7 +142,8 @@ class Segments:
         size = self.tape().rounding(self.stream_numel * self.width)
         return [
             checkpointed(inside[at : at + every], forwards[at : at + every], stream_bytes=size,
-                         reentrant=self.kernels.reentrant, units=self.reduces_units)
+                         reentrant=self.kernels.reentrant, units=self.reduces_units,
+                         keeps_inputs=self.kernels.keeps_quantised_input and not self.kernels.reentrant)
             for at in range(0, len(inside), every)
         ]  # fmt: skip
 
@@ -185,11 +188,13 @@ class Segments:
 
     def head_profile(self, below: bool) -> Profile:
         """The final norm, the output matrix and the loss."""
-        tensors = self.found.head
-        output = next((t for t in tensors if t.tensor.role is Role.LM_HEAD), None)
+        tensors, output = self.found.head, self.found.output
         if output is None:
-            tied = (*self.found.embeddings, *self.found.head)
-            output = next(t for t in tied if t.tensor.role is Role.EMBEDDING)
+            raise UsageError(
+                f"--objective {self.recipe.objective} needs logits, and this checkpoint has no output matrix; use"
+                " --objective embedding, reranker or classification",
+                field="objective",
+            )
         weight = self._weight(output)
         whole = self.recipe.loss in ("hf", "in-place")  # losses that take the matrix itself go around its adapter
         if not self.own.get("adapts_output") and not whole:
@@ -257,6 +262,16 @@ class Segments:
             windows = {getattr(m, "sliding_window", None) for layer in self.spec.layers for m in layer.mixers}
             size += len(windows) * tape.rounding(self.batch * self.seq * self.seq * self.width)
         return size
+
+
+def _keeps_quantised_input(recipe: Recipe) -> bool:
+    """bitsandbytes before 0.43.2 kept the input of every 4-bit layer (MatMul4Bit.forward, ctx.tensors).
+
+    Source: bitsandbytes 0.43.1 autograd/_functions.py; pull request 1270 of July 2024 took it away.
+    """
+    return recipe.bitsandbytes_version is not None and version_of(
+        recipe.bitsandbytes_version, "bitsandbytes_version"
+    ) < (0, 43, 2)
 
 
 def gradients_wait(recipe: Recipe) -> bool:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from math import prod
 
 from planner.model.model import Model
-from planner.model.tensor import Role
 from planner.training.recipe import Recipe, kernels
 from planner.training.sharding.sharding import accelerate_upcasts, data_ranks, holds_backward
 from planner.training.states.states import adapter_tensors
@@ -135,7 +134,8 @@ class _Step(Segments):
             live += shares[position] + held * (2 if position else 1)  # the gradient of its input is still in use
         gradients = sum(one.gradient_bytes for one in ends)
         if trained_embedding:
-            matrix = next(t for t in self.found.embeddings if t.tensor.role is Role.EMBEDDING)
+            matrix = self.found.embedding
+            assert matrix is not None
             size = tape.rounding(matrix.numel * matrix.width)
             # A tied matrix gets two gradients. The output matrix's comes first and is a transposed view, which autograd
             # does not add to in place: the sum is a third tensor (torch 2.13 memory profiler, input_buffer.cpp). Those
@@ -168,7 +168,8 @@ class _Step(Segments):
             return 0
         if self.recipe.sharding in ("zero2", "zero3", "fsdp", "fsdp2", "hsdp"):
             return 0  # reduced with its unit
-        matrix = next(t for t in self.found.embeddings if t.tensor.role is Role.EMBEDDING)
+        matrix = self.found.embedding
+        assert matrix is not None
         return self.tape().rounding(matrix.numel * matrix.width)
 
     def _in_flight(self) -> int:

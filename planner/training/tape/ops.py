@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from planner.training.tape import cuda
 from planner.training.tape.tape import Tape, Value, detached
 
 FP32 = 4
@@ -109,7 +110,7 @@ def mean(tape: Tape, x: Value, rows: int) -> Value:
 
 
 def keep_result(tape: Tape, x: Value, width: int | None = None) -> Value:
-    """A function whose backward needs its result (rsqrt, exp, sigmoid, tanh)."""
+    """A function whose backward needs its result (rsqrt, exp, sigmoid, tanh, log-softmax)."""
     out = tape.new(x.numel, width or x.width)
     if x.needs_grad:
         tape.saves()
@@ -118,6 +119,23 @@ def keep_result(tape: Tape, x: Value, width: int | None = None) -> Value:
     def backward(grad: Value) -> Sequence[Value | None]:
         assert saved is not None
         return (tape.new(saved.numel, before),)
+
+    return tape.record(out, (x,), backward)
+
+
+def softmax(tape: Tape, x: Value, width: int | None = None) -> Value:
+    """`softmax(x)`: keeps its result; CUDA multiplies gradient and result in a tensor of its own before its kernel."""
+    out = tape.new(x.numel, width or x.width)
+    if x.needs_grad:
+        tape.saves()
+    saved, before = detached(out), x.width
+
+    def backward(grad: Value) -> Sequence[Value | None]:
+        assert saved is not None
+        temporary = tape.new(1, cuda.softmax_backward_bytes(grad.numel, grad.width)) if tape.cuda else None
+        result = tape.new(saved.numel, before)
+        del temporary
+        return (result,)
 
     return tape.record(out, (x,), backward)
 
@@ -238,8 +256,8 @@ def softmax_fp32(tape: Tape, x: Value) -> Value:
     first (ATen/native/SoftMax.cpp softmax: `input_.is_cuda() && input_.scalar_type() == ScalarType::Half`).
     """
     if tape.cuda and tape.half and x.width < FP32 and not tape.autocast:
-        return keep_result(tape, x, FP32)
-    return keep_result(tape, cast(tape, x, FP32))
+        return softmax(tape, x, FP32)
+    return softmax(tape, cast(tape, x, FP32))
 
 
 def attention_kernel(

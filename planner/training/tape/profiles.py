@@ -113,6 +113,7 @@ def checkpointed(
     stream_bytes: int,
     reentrant: bool,
     units: bool = False,
+    keeps_inputs: bool = False,
 ) -> Profile:
     """The profile of consecutive layers under one checkpoint.
 
@@ -123,6 +124,7 @@ def checkpointed(
         reentrant: the segment is run again to its end, and its output stays until its backward is over; otherwise only
             as far as tensors are saved.
         units: a layer's gradients are joined in one tensor, reduced, and gone when it is through.
+        keeps_inputs: quantised layers keep their inputs in the forward without a graph too, until its nodes go.
     """
     live = forward_peak = 0
     for position, (peak, left) in enumerate(plain):
@@ -146,6 +148,8 @@ def checkpointed(
             backward_peak = max(backward_peak, live + one.unit_bytes)
             live -= one.unit_bytes
     casts = sum(one.cast_bytes for one in inside)
+    if keeps_inputs:
+        live -= forward_left - stream_bytes
     return Profile(
         forward_peak=forward_peak,
         forward_left=forward_left,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from planner.training.tape import cuda
 from planner.training.tape.ops import grad_alias, shape
 from planner.training.tape.tape import Tape, Value, detached
 
@@ -11,11 +12,15 @@ from planner.training.tape.tape import Tape, Value, detached
 def gather_rows(tape: Tape, x: Value, numel: int, index: Value) -> Value:
     """`x[index]`: keeps the index; backward adds into zeros of the whole."""
     tape.saves()
-    out, saved, whole = tape.new(numel, x.width), detached(index), shape(x)
+    out, saved, whole, rows = tape.new(numel, x.width), detached(index), shape(x), index.numel
 
     def backward(grad: Value) -> Sequence[Value | None]:
         assert saved.numel
-        return (tape.like(whole),)
+        result = tape.like(whole)
+        if tape.cuda:
+            sorting = tape.new(1, cuda.index_put_bytes(rows))
+            del sorting
+        return (result,)
 
     return tape.record(out, (x,), backward)
 

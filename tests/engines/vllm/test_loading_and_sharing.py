@@ -52,8 +52,8 @@ def test_sleep_mode_backs_weights_up_on_the_host() -> None:
     weights = awake.budget.component("weights")
     assert weights is not None
     assert asleep.load.host_bytes - awake.load.host_bytes == 2 * weights.best
-    assert any("before 0.28" in note for note in asleep.notes)
-    assert not any("before 0.28" in note for note in plan("0.30.0", enable_sleep_mode=True).notes)
+    assert any("before 0.27" in note for note in asleep.notes)
+    assert not any("before 0.27" in note for note in plan("0.30.0", enable_sleep_mode=True).notes)
 
 
 def test_unified_memory_says_so() -> None:

@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import Final
 
 from planner.contract.component import Component
-from planner.engines.vllm.budget.runner import gpu_class
+from planner.engines.vllm.budget.runner import situation_of
 from planner.engines.vllm.resolve import Resolved
-from planner.engines.vllm.tables.overhead import overhead
+from planner.engines.vllm.tables.overhead import Situation, overhead
 from planner.engines.vllm.tables.profile import parse_version
 from planner.model.kinds.feed_forward import Moe
 from planner.model.model import Model
 from planner.units import format_size
 
-_FIRST_GRAPH_PROBE: Final = (0, 18, 0)
+FIRST_GRAPH_PROBE: Final = (0, 18, 0)
 _LARGEST: Final = 512
 _LARGEST_GPT_OSS: Final = 1024
 
@@ -64,17 +64,17 @@ def graph_components(model: Model, resolved: Resolved, layers: slice) -> tuple[C
         return None
     moe = any(isinstance(layer.feed_forward, Moe) for layer in model.spec.layers[layers])
     version = parse_version(resolved.profile.version)
-    actual = _component(resolved, "graph", count, len(model.spec.layers[layers]), moe=moe and version >= (0, 11, 0))
-    if version < _FIRST_GRAPH_PROBE:
+    where = situation_of(model, resolved)
+    actual = _component(where, "graph", count, len(model.spec.layers[layers]), moe=moe and version >= (0, 11, 0))
+    if version < FIRST_GRAPH_PROBE:
         return actual, actual
-    estimate = _component(resolved, "graph_estimate", count, len(model.spec.layers[layers]), moe=moe)
+    estimate = _component(where, "graph_estimate", count, len(model.spec.layers[layers]), moe=moe)
     return estimate, actual
 
 
-def _component(resolved: Resolved, kind: str, count: int, layers: int, *, moe: bool) -> Component:
-    version, card = parse_version(resolved.profile.version), gpu_class(resolved.asked.gpu)
-    base = overhead(f"{kind}_base", version, card, "any")
-    each = overhead(f"{kind}_layer_moe" if moe else f"{kind}_layer", version, card, "any")
+def _component(where: Situation, kind: str, count: int, layers: int, *, moe: bool) -> Component:
+    base = overhead(f"{kind}_base", where)
+    each = overhead(f"{kind}_layer_moe" if moe else f"{kind}_layer", where)
     nominal = base.per
 
     def size(fixed: int, share: int) -> int:

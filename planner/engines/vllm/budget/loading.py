@@ -22,7 +22,7 @@ from planner.model.model import Model
 from planner.units import GIB, format_size
 
 _LAYERWISE_FP8: Final = (0, 15, 0)
-_CONSUMED_COUNTS_SLEEP: Final = (0, 28, 0)
+_CONSUMED_COUNTS_SLEEP: Final = (0, 27, 0)
 _DEFAULT_SWAP_BYTES: Final = 4 * GIB
 
 
@@ -64,7 +64,7 @@ def load_notes(model: Model, resolved: Resolved, load: Load) -> tuple[str, ...]:
     if resolved.asked.enable_sleep_mode:
         late = ""
         if parse_version(version) < _CONSUMED_COUNTS_SLEEP:
-            late = "; before 0.28 its allocator is not counted in full, and the pool printed can be larger than planned"
+            late = "; before 0.27 its allocator is not counted in full, and the pool printed can be larger than planned"
         found.append(f"sleep mode: level 1 keeps the weights in host memory, level 2 drops them{late}")
     card = resolved.asked.gpu
     if card is not None and card.unified_memory:

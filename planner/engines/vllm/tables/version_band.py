@@ -13,19 +13,16 @@ from planner.engines.vllm.tables.profile import EngineProfile, parse_version, va
 from planner.units import MIB, format_size
 
 NAME: Final = "unvalidated_version"
-# Communicators and the all-reduce buffers of several GPUs: 0.7 GiB either way (public logs of 0.6 to 0.33)
-_SEVERAL_GPUS_BYTES: Final = 717 * MIB
 
 
-def version_band(profile: EngineProfile, *, gpus: int) -> Component | None:
+def version_band(profile: EngineProfile) -> Component | None:
     """The band, nothing at its best estimate; None for a validated version.
 
-    Args:
-        gpus: that hold the model together.
+    What several GPUs leave open is in the rows of their link.
     """
     if profile.validated:
         return None
-    open_bytes = profile.residual_mib * MIB + (_SEVERAL_GPUS_BYTES if gpus > 1 else 0)
+    open_bytes = profile.residual_mib * MIB
     return Component(
         name=NAME,
         low=-open_bytes,
