@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from planner import Deployment, find_gpu, load_model, plan_json, plan_serving
+from planner import Deployment, find_gpu, load_model, plan_serving
+from planner.report.serving import plan_json
 from tests.cli.running import Run, run
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"

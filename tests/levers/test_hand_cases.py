@@ -57,10 +57,10 @@ def test_8b_on_24_gib_with_eight_sequences_of_32k() -> None:
     kept_tokens = 32_768 - single["max-model-len"] // (8 * 131_072)
     assert single["max-model-len"] % (8 * 131_072 * 16) == 0  # whole blocks of 16 tokens
     assert 5_300 <= kept_tokens <= 5_700
-    # one sequence of 32k takes 4 GiB of those; three stages hold a third of the layers and 10.7 GiB of cache each, which
+    # one sequence of 32k takes 4 GiB of those; four cards hold a quarter of the weights and 8 GiB of cache each, which
     # "fits" since the spreads of what lies outside the fraction are added in quadrature
     alone = {effect.setting.name for effect in advice.levers if effect.fits_alone}
-    assert alone == {"concurrency", "max-model-len", "pipeline-parallel-size"}
+    assert alone == {"concurrency", "max-model-len", "tensor-parallel-size", "pipeline-parallel-size"}
     assert advice.relief is not None
     (term,) = advice.relief.excess
     card = find_gpu("4090").total_memory_bytes
