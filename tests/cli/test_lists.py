@@ -17,7 +17,8 @@ from planner.cli.models import models
 def run(command: Callable[..., None], *arguments: str) -> Any:
     app = typer.Typer()
     app.command()(command)
-    return CliRunner().invoke(app, list(arguments))
+    # a terminal that holds every column; narrower ones break words
+    return CliRunner(env={"COLUMNS": "200"}).invoke(app, list(arguments))
 
 
 def test_gpus_lists_what_the_driver_reports() -> None:
