@@ -11,6 +11,8 @@ from planner.hardware.contexts import cuda_context
 from planner.hardware.gpus import Gpu, unnamed_gpu
 from planner.model.model import Model
 from planner.training.allocator.allocator import Ratio, reserved_ratio
+from planner.training.allocator.memory import Band, CardMemory, card_memory
+from planner.training.allocator.script import script_of
 from planner.training.components import components, fragmentation
 from planner.training.objectives.objectives import Extra, extra_models
 from planner.training.recipe import DEEPSPEED, Recipe, kernels, resolve
@@ -49,7 +51,8 @@ class TrainingPlan:
     Args:
         recipe: with every default filled in.
         phases: peaks of allocated memory by phase, in order.
-        reserved_bytes: what `max_memory_reserved` would say; device_bytes: what nvidia-smi would.
+        memory: what `max_memory_reserved` and nvidia-smi would say, with bands (None where only the verdict was asked
+            for).
         needed_low, needed_best, needed_high: what a card must have: without fragmentation, with the least and with the
             usual share of reserved over allocated (free blocks are given back before an allocation fails).
         host_bytes: host memory of one rank.
@@ -65,8 +68,7 @@ class TrainingPlan:
     components: tuple[Component, ...]
     phases: tuple[PhasePeak, ...]
     allocated_bytes: int
-    reserved_bytes: int
-    device_bytes: int
+    memory: CardMemory | None
     needed_low: int
     needed_best: int
     needed_high: int
@@ -88,10 +90,12 @@ def plan_training(
     *,
     gpu_memory_bytes: int | None = None,
     notes: tuple[str, ...] = (),
+    replays: bool = True,
 ) -> TrainingPlan:
     """Plan one fine-tune.
 
     Args:
+        replays: the step is replayed through the allocator, for `memory`; searches leave it out.
         gpu: the card (None: one of which only the memory is known).
         gpu_memory_bytes: what the driver reports, where it is known better than the table has it.
 
@@ -142,8 +146,7 @@ def plan_training(
         ),
         phases=phases,
         allocated_bytes=allocated,
-        reserved_bytes=reserved,
-        device_bytes=reserved + best,
+        memory=_memory(rank, resolved, outside, card, workspace, Band(least, reserved, reserved)) if replays else None,
         needed_low=allocated + low,
         needed_best=needed_best,
         needed_high=needed_high,
@@ -152,6 +155,16 @@ def plan_training(
         shortfall_bytes=max(0, needed_best - card),
         notes=tuple(dict.fromkeys(said)),
     )
+
+
+def _memory(
+    rank: _Rank, recipe: Recipe, outside: tuple[Component, ...], card: int, workspace: int, usual: Band
+) -> CardMemory:
+    held = rank.held
+    script = script_of(rank.found, rank.states, rank.step, recipe, workspace, held.weights, held.optimizer)
+    output = rank.found.output
+    in_place = recipe.tokens * output.shape[0] * 4 if recipe.loss == "in-place" and output is not None else 0
+    return card_memory(script, usual, outside, card, in_place)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
