@@ -9,6 +9,7 @@ from planner.contract.component import Component, exact
 from planner.errors import UsageError
 from planner.hardware.contexts import cuda_context
 from planner.hardware.gpus import Gpu, unnamed_gpu
+from planner.hardware.links import link_of
 from planner.model.model import Model
 from planner.training.allocator.allocator import Ratio, reserved_ratio
 from planner.training.allocator.memory import Band, CardMemory, card_memory
@@ -31,7 +32,10 @@ Verdict = Literal["fits", "tight", "does_not_fit"]
 _WORKSPACE: Final = 8_519_680
 _WORKSPACE_HOPPER: Final = 32 * MIB
 # NCCL's buffers of one communicator: 205 to 420 MiB over PCIe, 1045 to 1600 MiB over NVLink (vLLM start-ups).
-_COMMUNICATOR: Final = (200 * MIB, 420 * MIB, 1600 * MIB)
+_COMMUNICATOR: Final = {
+    "nvlink": (400 * MIB, 1045 * MIB, 1600 * MIB), "pcie": (200 * MIB, 420 * MIB, 420 * MIB),
+    "": (200 * MIB, 420 * MIB, 1600 * MIB),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,7 +298,8 @@ def _outside(gpu: Gpu, recipe: Recipe, extra: Extra) -> tuple[Component, ...]:
         )
     ]  # fmt: skip
     if recipe.num_gpus > 1:
-        low, best, high = _COMMUNICATOR
+        link = link_of(gpu)
+        low, best, high = _COMMUNICATOR["" if link is None else link.kind]
         parts.append(
             Component(
                 name="communicators", low=low, best=best, high=high, evidence="measured",

@@ -1,9 +1,9 @@
 """Torch's CUDA caching allocator, replayed: requests and frees in order give what is reserved. Sizes in bytes.
 
-Requests are rounded to 512 B; those up to 1 MiB come from segments of 2 MiB, those under 10 MiB from segments of 20 MiB,
-larger ones from a segment of their own in steps of 2 MiB. The smallest free block that is large enough is taken (best
-fit), and cut when more than 512 B (small) or 1 MiB (large) would remain; neighbours that are free are joined. Streams
-do not share blocks.
+Requests are rounded to 512 B; those up to 1 MiB come from segments of 2 MiB, those under 10 MiB from segments of
+20 MiB, larger ones from a segment of their own in steps of 2 MiB. The smallest free block that is large enough is
+taken (best fit), and cut when more than 512 B (small) or 1 MiB (large) would remain; neighbours that are free are
+joined. Streams do not share blocks.
 
 Source: torch 2.13 c10/cuda/CUDACachingAllocator.cpp: round_size, get_allocation_size, get_free_block, should_split,
 free_block; c10/core/AllocatorConfig.h.

@@ -55,7 +55,9 @@ def card_memory(
         row = _spread("fsdp" if script.sharded is not None else "one")
         size = replay(script, room).reserved
         most = min(max(size, room), int(size * row.high) + in_place_bytes)
-        reserved, source = Band(int(size * row.low), size, most), row.source
+        # near the card's end a request fails and all that is free goes: how much was reserved then depends on its size
+        least = usual.low if size > room - in_place_bytes or size * 20 > room * 19 else int(size * row.low)
+        reserved, source = Band(min(least, size), size, most), row.source
     device = Band(reserved.low + low, reserved.best + best, min(reserved.high + high, max(card_bytes, reserved.best)))
     return CardMemory(reserved=reserved, device=device, derived=script is not None, source=source)
 

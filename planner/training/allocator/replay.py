@@ -56,7 +56,6 @@ class Script:
         head: final norm, logits and loss, on the last stage.
         states: of the optimizer, made in the first step. step: what its step makes and drops.
         embedding_gradient: made when backward reaches the bottom (0: not trained).
-        gradients_stay: gradients live until the next step's backward.
         sharded: of FSDP (None: not sharded).
     """
 
@@ -71,7 +70,6 @@ class Script:
     states: Sequence[int]
     step: Sequence[int]
     embedding_gradient: int = 0
-    gradients_stay: bool = False
     sharded: Units | None = None
 
 
@@ -140,8 +138,6 @@ class _Run:
         if self.first:
             for size in script.workspaces:
                 memory.allocate(size)
-        if script.gradients_stay:
-            self._drop_gradients()
         gradient = self._head(stream, held)
         for index in range(len(script.layers) - 1, -1, -1):
             self._gather(index)
@@ -208,8 +204,8 @@ class _Run:
         handles[trace.gradient] = gradient
         self._run(trace.backward, handles)
         reached = handles.pop(trace.reached, None) if trace.reached is not None else None
-        self.gradients += [block for number, block in handles.items() if number > trace.gradient]
-        self._release([block for number, block in handles.items() if number <= trace.gradient])
+        self.gradients += [block for number, block in handles.items() if number in trace.made]
+        self._release([block for number, block in handles.items() if number not in trace.made])
         return reached
 
     def _head(self, stream: Block, held: list[Block]) -> Block | None:
@@ -237,8 +233,7 @@ class _Run:
                 memory.allocate(size)
         self.first = False
         self._release([memory.allocate(size) for size in script.step])
-        if not script.gradients_stay:
-            self._drop_gradients()
+        self._drop_gradients()
 
     def _drop_gradients(self) -> None:
         self._release([*self.gradients, *self.shares])

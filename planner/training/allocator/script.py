@@ -15,8 +15,15 @@ from planner.training.step.step import StepMemory
 from planner.training.tape.profiles import Trace
 
 
-def script_of(found: Inventory, states: States, step: StepMemory, recipe: Recipe, workspace_bytes: int,
-              weights_bytes: int = 0, optimizer_bytes: int = 0) -> Script | None:
+def script_of(
+    found: Inventory,
+    states: States,
+    step: StepMemory,
+    recipe: Recipe,
+    workspace_bytes: int,
+    weights_bytes: int = 0,
+    optimizer_bytes: int = 0,
+) -> Script | None:
     """What a step asks for; None where a step's order is not known (several GPUs, segments of several layers)."""
     if recipe.checkpoint_every > 1 or not step.layers or recipe.activation_offload:
         return None
@@ -37,7 +44,10 @@ def script_of(found: Inventory, states: States, step: StepMemory, recipe: Recipe
         loaded += [one] * count
     own = [tensor for tensor in states.trained for _ in range(tensor.count)]
     loaded += [Loaded(0, (tensor.weight_bytes,)) for tensor in own if "lora_" in tensor.name or "saved" in tensor.name]
-    made = [size for t in own if not states.optimizer.pages(t.numel) for size in (*t.state_bytes, t.master_bytes) if size]
+    on_card = [t for t in own if not states.optimizer.pages(t.numel)]
+    made = [size for t in on_card for size in (*t.state_bytes, t.master_bytes) if size]
+    if gradients_wait(recipe):
+        made += [t.gradient_bytes for t in own]  # they stay from the first step on, and the tape adds to them
     temporary: list[int] = []
     if states.optimizer.step == "foreach" and not kernels(recipe).get("fused_optimizer"):
         temporary = [t.numel * (4 if t.master_bytes else t.width) for t in own]
@@ -50,8 +60,13 @@ def script_of(found: Inventory, states: States, step: StepMemory, recipe: Recipe
     if fsdp:
         ranks = data_ranks(recipe)
         upcast = 2 if accelerate_upcasts(recipe) else 1
-        units = Units(layers=unit_bytes(found, recipe), root=root_bytes(found, recipe), ranks=ranks, upcast=upcast,
-                      holds_backward=holds_backward(recipe))
+        units = Units(
+            layers=unit_bytes(found, recipe),
+            root=root_bytes(found, recipe),
+            ranks=ranks,
+            upcast=upcast,
+            holds_backward=holds_backward(recipe),
+        )
         loaded = _sharded_weights(
             found, units, weights_bytes, whole_first=any(t.storage != "plain" for t, _ in found.all())
         )
@@ -63,7 +78,7 @@ def script_of(found: Inventory, states: States, step: StepMemory, recipe: Recipe
         loaded=loaded, workspaces=(half, workspace_bytes - half), stream=step.stream_bytes,
         shared=(step.shared_bytes,), layers=layers, head=step.head and _large(step.head),
         checkpointed=bool(recipe.gradient_checkpointing), reentrant=step.reentrant, states=made, step=temporary,
-        embedding_gradient=step.embedding_gradient_bytes, gradients_stay=gradients_wait(recipe),
+        embedding_gradient=step.embedding_gradient_bytes, 
         sharded=units,
     )  # fmt: skip
 

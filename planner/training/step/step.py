@@ -40,7 +40,8 @@ class StepMemory:
         layer_bytes: what one layer keeps (the largest), without checkpointing.
         logits_bytes: peak of the head above what the layers keep.
         gradient_bytes: gradients alive at the end of backward.
-        layers, head: what each asks of the allocator; stream_bytes: the residual stream; shared_bytes: tables and masks.
+        layers, head: what each asks of the allocator.
+        stream_bytes, shared_bytes: the residual stream; tables and masks.
     """
 
     phases: tuple[Phase, ...]

@@ -24,7 +24,7 @@ class Trace:
         between: given back when the forward of the model ends (autocast's copies), or the output where the graph does
             not hold it.
         backward: begins with the output's gradient (number `gradient`), leaves the input's (`reached`, None where there
-            is none) and those of parameters.
+            is none) and those of parameters (`made`).
     """
 
     forward: Events
@@ -34,6 +34,7 @@ class Trace:
     backward: Events = ()
     gradient: int = -1
     reached: int | None = None
+    made: frozenset[int] = frozenset()
     plain: Events = ()
     plain_out: int = -1
 
@@ -129,6 +130,7 @@ def profile(
         forward=ran, needed=max(0, needed), out=number, between=between, backward=tuple(tape.events[begun:]),
         gradient=gradient_number,
         reached=None if reached is None or reached.storage is None else reached.storage.number,
+        made=tape.parameter_gradients(),
     )  # fmt: skip
     left = tape.live - begin  # what the program keeps (the outputs object) stays until the step is over
     del kept

@@ -227,6 +227,10 @@ class Tape:
         assert value.node is not None
         return self._gradients.pop(value.node, None)
 
+    def parameter_gradients(self) -> frozenset[int]:
+        """Numbers of the storages that hold gradients of parameters."""
+        return frozenset(grad.storage.number for _, grad in self._leaves.values() if grad.storage is not None)
+
     def forget(self) -> None:
         """Drop the graph without running it (a recomputed forward whose outputs are not needed)."""
         self._nodes.clear()
