@@ -16,6 +16,7 @@ COMMANDS: Final = {
     "serve": ("planner.cli.serve", "serve"),
     "train": ("planner.cli.train", "train"),
     "explain": ("planner.cli.serve", "explain"),
+    "pick": ("planner.cli.pick", "pick"),
     "compare": ("planner.cli.compare", "compare"),
     "diagnose": ("planner.cli.diagnose", "diagnose"),
     "size": ("planner.cli.size", "size"),
@@ -29,7 +30,7 @@ COMMANDS: Final = {
 }
 
 # commands whose inputs are declared once, elsewhere: they read their words themselves
-_BY_DECLARATION: Final = ("serve", "explain", "compare", "size")
+_BY_DECLARATION: Final = ("serve", "explain", "compare", "size", "pick")
 
 
 def build_app(names: list[str] | None = None) -> typer.Typer:

@@ -19,6 +19,7 @@ from planner.model.model import Model
 
 Record = TypeVar("Record")
 DEFAULT_ENGINE = "vllm"
+FORMATS = ("table", "json", "csv", "markdown", "html")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,17 @@ class Asking:
         option("YAML file of options, as the engine reads it; the command line beats it.", panel="Engine", ours=True),
     ] = None
     model: Annotated[
-        str | None, option("MODEL, where it stands as an option.", "--model", "--model-path", panel="Engine", ours=True)
+        str | None,
+        option(
+            "MODEL, where it stands as an option.",
+            "--model",
+            "--model-path",
+            "-m",
+            "-hf",
+            "--hf-repo",
+            panel="Engine",
+            ours=True,
+        ),
     ] = None
     assume_family: Annotated[
         str | None, option("Read an unknown model_type as this one.", panel="Engine", ours=True)
@@ -85,9 +96,11 @@ def questioned(
     """The engine and what was given; None where the words ask for help, which is then printed.
 
     Args:
-        settings: as `parse` takes them.
+        settings: as `parse` takes them; `lists` may be a function of the engine.
     """
     engine, words = _engine_of(words)
+    if callable(settings.get("lists")):
+        settings["lists"] = settings["lists"](engine)
     kinds = (engine.Deployment, *records, Asking)
     if any(word in ("--help", "-h", "--help-all") for word in words) or not words:
         print_help(name, about, kinds, engine=engine, everything="--help-all" in words, subject=subject)
@@ -138,6 +151,8 @@ def _engine_of(words: Sequence[str]) -> tuple[Engine, list[str]]:
     pasted = program_of(rest[start:])
     if pasted is not None:
         return find_engine(name or pasted[0]), rest[:start] + rest[start + pasted[1] :]
+    if name is None and any(word.lower().endswith(".gguf") for word in rest):
+        name = "llama.cpp"
     return find_engine(name or DEFAULT_ENGINE), rest
 
 

@@ -17,6 +17,7 @@ from planner.contract.workload import ONE_REQUEST, Workload
 from planner.errors import UsageError
 
 if TYPE_CHECKING:
+    from planner.hardware.gpus import Gpu
     from planner.model.model import Model
 
 
@@ -138,6 +139,13 @@ class Engine(Protocol):
         """Its inputs that comparisons run over."""
         ...
 
+    def usual_formats(self, gpu: Gpu | None) -> Sequence[tuple[str, float]]:
+        """The formats of weights that people compare on a card, the most bits first, beside the one as stored.
+
+        Each is its name and the bits that a weight takes at least.
+        """
+        ...
+
     @property
     def lever_table(self) -> str:
         """Where its kinds of lever are listed, "package:file"; "" where it has none."""
@@ -201,6 +209,7 @@ class ReadsLogs(Protocol):
 
 _ENGINES: Final[dict[str, str]] = {}
 _PROGRAMS: Final[dict[tuple[str, ...], str]] = {}
+_NOT_PLANNED: Final[dict[str, str]] = {}
 
 
 def register(name: str, home: str, *programs: str) -> None:
@@ -211,6 +220,13 @@ def register(name: str, home: str, *programs: str) -> None:
         programs: the words that start it, before MODEL, as they stand in commands.
     """
     _ENGINES[name] = home
+    for program in programs:
+        _PROGRAMS[tuple(program.split())] = name
+
+
+def recognise(name: str, title: str, *programs: str) -> None:
+    """Enter an engine that is known by name and not planned, so that it is refused as what it is."""
+    _NOT_PLANNED[name] = title
     for program in programs:
         _PROGRAMS[tuple(program.split())] = name
 
@@ -241,6 +257,12 @@ def find_engine(name: str) -> Engine:
     asked = name.strip().lower().replace("_", "-")
     squeezed = {known.replace(".", "").replace("-", ""): known for known in names}
     found = squeezed.get(asked.replace(".", "").replace("-", ""))
+    if asked in _NOT_PLANNED:
+        raise UsageError(
+            f"--engine {asked}: {_NOT_PLANNED[asked]} is recognised and not planned here; plan with one of"
+            f" {', '.join(names)}",
+            field="engine",
+        )
     if found is None:
         near = difflib.get_close_matches(asked, names, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""

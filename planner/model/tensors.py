@@ -48,6 +48,25 @@ def layer_tensors(layers: tuple[Layer, ...], hidden_size: int, prefix: str) -> I
             yield tensor.named(f"{prefix}.{index}")
 
 
+def distinct_tensors(spec: ModelSpec, *, towers: bool = True) -> Iterator[Tensor]:
+    """One tensor of each shape and place: of equal layers the first one's alone, since the others divide alike."""
+    if towers:
+        for stack in spec.stacks:
+            yield from stack.tensors
+            yield from _first_of_kind(stack.layers, stack.hidden_size, stack.layer_prefix)
+    yield from spec.embeddings
+    yield from _first_of_kind(spec.layers, spec.hidden_size, spec.layer_prefix)
+    yield from spec.head
+
+
+def _first_of_kind(layers: tuple[Layer, ...], hidden_size: int, prefix: str) -> Iterator[Tensor]:
+    seen: set[int] = set()
+    for index, layer in enumerate(layers):
+        if id(layer) not in seen:
+            seen.add(id(layer))
+            yield from (t.named(f"{prefix}.{index}") for t in layer.tensors(hidden_size) if not t.buffer)
+
+
 def parameters(spec: ModelSpec) -> int:
     """Weights of the whole model, a tied matrix counted once, draft layers not counted."""
     return _total(spec, active=False)

@@ -119,12 +119,16 @@ def _levers_json(advice: Advice | None) -> dict[str, object]:
 
 def verdict_line(plan: TrainingPlan, *, colour: bool = False) -> str:
     """The answer in one line: verdict, model, cards, method, peak and phase."""
-    word = coloured(plan.verdict) if colour else VERDICTS[plan.verdict]
+    return f"{coloured(plan.verdict) if colour else VERDICTS[plan.verdict]}: {verdict_text(plan)}"
+
+
+def verdict_text(plan: TrainingPlan) -> str:
+    """What follows the verdict's word in the first line."""
     recipe = plan.recipe
     shared = f", {recipe.sharding}" if recipe.num_gpus > 1 else ""
     short = f"; short by {format_size(plan.shortfall_bytes)} per GPU" if plan.shortfall_bytes else ""
     return (
-        f"{word}: {plan.model.id}, {recipe.method} on {recipe.num_gpus} x {plan.gpu.name}"
+        f"{plan.model.id}, {recipe.method} on {recipe.num_gpus} x {plan.gpu.name}"
         f" ({gib(plan.gpu_memory_bytes)} GiB){shared}: {gib(plan.allocated_bytes)} GiB allocated at the peak"
         f" ({plan.peak_phase}), {gib(plan.needed_best)} to {gib(plan.needed_high)} GiB needed of the card{short}"
     )
@@ -270,6 +274,10 @@ def render_training(
         return json.dumps(training_json(plan, largest, advice), indent=1)
     if format == "csv":
         return training_csv(plan)
+    if format == "html":
+        from planner.report.html.results import training_page  # only a page pays for it
+
+        return training_page(plan, largest, advice)
     return training_table(
         plan, largest, advice=advice, colour=colour, explain=explain, markdown=format == "markdown", width=width
     )

@@ -17,6 +17,8 @@ from planner.engines.sglang.plan import SglangPlan, plan_serving
 from planner.engines.sglang.section import section
 from planner.engines.sglang.tables.flags import check_release, option_takes, other_flags
 from planner.engines.sglang.tables.releases import NEWEST, OLDEST, parse_release
+from planner.hardware.gpus import Gpu
+from planner.memory.usual_formats import UsualFormat, usual_formats
 from planner.model.model import Model
 
 
@@ -86,6 +88,10 @@ class Sglang:
     ) -> SglangPlan:
         """The plan of one deployment."""
         return plan_serving(model, deployment, workload, notes=notes)
+
+    def usual_formats(self, gpu: Gpu | None) -> Sequence[UsualFormat]:
+        """Of the formats that people compare those that the card's kernels take."""
+        return usual_formats(gpu)
 
     def prepare(self, model: Model, deployment: SglangDeployment, workload: Workload = ONE_REQUEST) -> Prepared:
         """What many lengths share."""

@@ -14,7 +14,9 @@ from planner.contract.workload import ONE_REQUEST, Workload
 from planner.engines.transformers.deployment import RELEASE
 from planner.engines.transformers.deployment import Deployment as TransformersDeployment
 from planner.engines.transformers.plan import TransformersPlan, plan_run
+from planner.hardware.gpus import Gpu
 from planner.memory.quantisation import as_asked
+from planner.memory.usual_formats import UsualFormat
 from planner.model.model import Model
 from planner.units import format_size
 
@@ -55,6 +57,10 @@ class Transformers:
     ) -> TransformersPlan:
         """The plan of one run."""
         return plan_run(as_asked(model, deployment.quantization), deployment, workload, notes=notes)
+
+    def usual_formats(self, gpu: Gpu | None) -> Sequence[UsualFormat]:
+        """What bitsandbytes makes of a plain checkpoint while it loads."""
+        return (UsualFormat("bitsandbytes", 4.0),)
 
     def prepare(self, model: Model, deployment: TransformersDeployment, workload: Workload = ONE_REQUEST) -> Prepared:
         """What many lengths share."""

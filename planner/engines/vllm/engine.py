@@ -18,7 +18,9 @@ from planner.engines.vllm.plan import VllmPlan
 from planner.engines.vllm.section import section
 from planner.engines.vllm.tables.flags import option_takes, vllm_flags
 from planner.engines.vllm.tables.profile import version_range
+from planner.hardware.gpus import Gpu
 from planner.memory.quantisation import as_asked
+from planner.memory.usual_formats import UsualFormat, usual_formats
 from planner.model.model import Model
 
 
@@ -61,6 +63,10 @@ class Vllm:
     ) -> VllmPlan:
         """The plan of one deployment."""
         return plan_serving(as_asked(model, deployment.quantization), deployment, workload, notes=notes)
+
+    def usual_formats(self, gpu: Gpu | None) -> Sequence[UsualFormat]:
+        """Of the formats that people compare those that the card's kernels take."""
+        return usual_formats(gpu)
 
     def prepare(self, model: Model, deployment: VllmDeployment, workload: Workload = ONE_REQUEST) -> Prepared:
         """What many lengths share."""

@@ -6,7 +6,7 @@ What is expensive is kept in the model's memo, so that another plan of the same 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from planner.contract.component import SIDES, Side
@@ -25,7 +25,7 @@ from planner.memory.kv_cache import LayerCache
 from planner.memory.quantisation import WeightScheme
 from planner.memory.sharding import Parallelism, divides, stage_layer_counts, stage_slices
 from planner.model.model import Model
-from planner.model.tensors import tensors
+from planner.model.tensors import distinct_tensors
 
 _LARGEST_TENSOR_PARALLEL = 64
 
@@ -78,7 +78,11 @@ def parallelism_of(model: Model, deployment: Deployment) -> Parallelism:
 
 
 def _refusal(model: Model, parallelism: Parallelism, *, towers: bool) -> str | None:
-    return divides(tensors(model.spec if towers else replace(model.spec, stacks=())), parallelism)
+    key = ("distinct tensors", towers)
+    found = model.memo.get(key)
+    if not isinstance(found, tuple):
+        found = model.memo[key] = tuple(distinct_tensors(model.spec, towers=towers))
+    return divides(found, parallelism)
 
 
 def tensor_parallel_sizes(

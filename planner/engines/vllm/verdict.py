@@ -21,7 +21,12 @@ from planner.model.model import Model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A verdict with what it stands on; `outside` is the rest of the fullest stage's card, `free_bytes` what each stage's keeps."""
+    """A verdict with what it stands on.
+
+    Args:
+        outside: the rest of the fullest stage's card.
+        free_bytes: what each stage's card keeps.
+    """
 
     verdict: Verdict
     shortfall_bytes: int

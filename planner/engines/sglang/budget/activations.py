@@ -11,9 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from planner.contract.component import Component
-from planner.memory.activations import attention_peak, expert_forward_peak, fused_expert_buffers, gated_mlp_peak
-from planner.model.kinds.attention import Attention
-from planner.model.kinds.feed_forward import Mlp, Moe
+from planner.memory.layer_peak import widest_layer_bytes
 from planner.model.model import Model
 from planner.units import MIB, format_size
 
@@ -25,43 +23,9 @@ _SPREAD: Final = (0.6, 1.8)
 
 def activation_peak(model: Model, *, tokens: int, rows: int, parallel_size: int) -> Component:
     """The peak of a prefill chunk of `tokens`, or of `rows` of logits, on one card."""
-    hidden = model.spec.hidden_size
-    widest = 0
-    for layer in {id(layer): layer for layer in model.spec.layers}.values():
-        block = layer.feed_forward
-        if isinstance(block, Moe):
-            inner = -(-block.moe_intermediate_size // parallel_size)
-            shared = block.shared.intermediate_size // parallel_size if block.shared is not None else 0
-            size = fused_expert_buffers(
-                tokens=tokens,
-                hidden_size=hidden,
-                moe_intermediate_size=inner,
-                experts_per_token=block.num_experts_per_tok,
-                element_bytes=_BYTES,
-            ) + expert_forward_peak(
-                tokens=tokens,
-                hidden_size=hidden,
-                num_experts=block.num_experts,
-                shared_intermediate_size=shared,
-                element_bytes=_BYTES,
-            )
-            widest = max(widest, size)
-        elif isinstance(block, Mlp):
-            inner = -(-block.intermediate_size // parallel_size)
-            widest = max(
-                widest,
-                gated_mlp_peak(tokens=tokens, hidden_size=hidden, intermediate_size=inner, element_bytes=_BYTES),
-            )
-        for mixer in layer.mixers:
-            if isinstance(mixer, Attention):
-                size = attention_peak(
-                    tokens=tokens,
-                    hidden_size=hidden,
-                    query_size=-(-mixer.query_size // parallel_size),
-                    key_value_size=-(-mixer.key_size // parallel_size),
-                    element_bytes=_BYTES,
-                )
-                widest = max(widest, size)
+    widest = widest_layer_bytes(
+        model.spec.layers, model.spec.hidden_size, tokens=tokens, parallel_size=parallel_size, element_bytes=_BYTES
+    )
     logits = rows * model.spec.vocab_size * (_BYTES + 8)
     best = max(widest, logits)
     low, high = (round(best * factor) for factor in _SPREAD)
