@@ -60,7 +60,7 @@ def bar(title: str, parts: Sequence[tuple[str, int]], total_bytes: int) -> str:
 
 def curve(title: str, points: Sequence[tuple[int, int]], *, across: str, up: str) -> str:
     """A curve through (x, y), steps of x evenly apart; the same figures stand in a table beside it."""
-    if len(points) < 2:
+    if len(points) < 2 or not any(value for _, value in points):
         return ""
     most = max(value for _, value in points) or 1
     step = (_WIDTH - _LEFT - 8) / (len(points) - 1)
@@ -70,8 +70,9 @@ def curve(title: str, points: Sequence[tuple[int, int]], *, across: str, up: str
     ]
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
     every = max(1, len(points) // 6)
+    anchors = ["middle"] * (len(points) - 1) + ["end"]
     marks = "".join(
-        f'<text x="{x:.1f}" y="{_CHART - 8}" text-anchor="middle">{points[index][0]:,}</text>'
+        f'<text x="{x:.1f}" y="{_CHART - 8}" text-anchor="{anchors[index]}">{points[index][0]:,}</text>'
         for index, (x, _) in enumerate(placed)
         if index % every == 0
     )

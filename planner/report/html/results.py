@@ -107,6 +107,8 @@ def _contexts(plan: ServingPlan) -> Iterator[str]:
     except PlannerError:
         return
     yield curve("Context against concurrency", points, across="tokens a request", up="requests at once")
+    if not any(held for _, held in points):
+        return
     yield fold(
         "The same as a table",
         table(
@@ -133,7 +135,6 @@ def _advice(advice: Advice) -> Iterator[str]:
                 )
                 for effect in advice.levers
             ],
-            classes=[effect.verdict for effect in advice.levers],
         )
     for number, one in enumerate(advice.plans, start=1):
         flags = " ".join(setting.flag for setting in one.settings)
