@@ -21,7 +21,7 @@ from planner.launches.reading import read_launch
 from planner.launches.record import Launch, LaunchPlan, Settings
 from planner.launches.sharing import overcommitted
 from planner.launches.sources import Source, sources_of
-from planner.launches.words import serve_words, train_words
+from planner.launches.words import serve_words, shares_nothing, train_words
 from planner.report.launch import Planned, launch_csv, launches_json, launches_text
 from planner.report.printer import Width
 from planner.training.recipe import frameworks
@@ -154,6 +154,8 @@ def _plan(launch: Launch, one: LaunchPlan, asked: Asked) -> Planned:
         launch.note("the sequence length is not stated: 1024 tokens are planned, as the examples' scripts cut at")
     if one.kind == "serve" and one.version is None and asked.engine_version is not None:
         one.version = asked.engine_version
+    if one.kind == "train" and shares_nothing(one):
+        launch.note(f"{one.get('sharding')} shares nothing on one GPU, which is planned; --set num_gpus=N plans more")
     if not card:
         return _without_card(one, asked)
     words = _words(one, card, asked)

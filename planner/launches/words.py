@@ -48,11 +48,17 @@ def train_words(plan: LaunchPlan, card: Mapping[str, str]) -> list[str]:
     if option and release:
         words += [f"--{option}", release[0]]
     words += _card(card)
+    alone = shares_nothing(plan)
     for name, value in {**plan.defaults, **{name: one.value for name, one in plan.inputs.items()}}.items():
         off = value is False and _DEFAULTS.get(name.replace("-", "_")) is False
-        if not off and not _NO_OPTION.match(name):
+        if not off and not _NO_OPTION.match(name) and not (alone and name == "sharding"):
             words += option_words(name, value)
     return words
+
+
+def shares_nothing(plan: LaunchPlan) -> bool:
+    """Whether a sharding is stated and one GPU is planned: there is nothing to share."""
+    return plan.get("num-gpus", 1) == 1 and plan.get("sharding") not in (None, "none")
 
 
 def _card(card: Mapping[str, str]) -> list[str]:

@@ -93,7 +93,7 @@ def _planned_lines(one: Planned, *, colour: bool) -> list[str]:
         lines += [one.text, ""]
     if one.message is not None:
         verdict = "does_not_fit" if one.status == 1 else one.verdict or "unknown"
-        word = coloured(verdict) if colour else VERDICTS[verdict]  # type: ignore[index]
+        word = coloured(verdict) if colour else VERDICTS[verdict]
         lines.append(printed([f"{word}: {one.plan.model or one.plan.tool}: {one.message}"]))
     lines += [f"  {name.replace('_', ' ')} {format_size(size)} per GPU" for name, size in one.needed.items()]
     return [*lines, *([command(one.command)] if one.command else [])]

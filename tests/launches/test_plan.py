@@ -156,12 +156,12 @@ def test_templated_value_is_asked_for_and_settled(plan: Any) -> None:
 
 
 def test_host_memory_below_what_loading_takes_is_exit_137_foretold(plan: Any) -> None:
-    words = "deepspeed --num_gpus=1 run_clm.py --model_name_or_path=Qwen/Qwen2.5-7B --output_dir=o --block_size=1024"
+    words = "deepspeed --num_gpus=2 run_clm.py --model_name_or_path=Qwen/Qwen2.5-7B --output_dir=o --block_size=1024"
     words += " --per_device_train_batch_size=1 --bf16=True --gradient_checkpointing --deepspeed"
     config = {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}
     container = {
         "name": "t", "command": [*words.split(), json.dumps(config)],
-        "resources": {"limits": {"memory": "16Gi", "nvidia.com/gpu": 1}},
+        "resources": {"limits": {"memory": "16Gi", "nvidia.com/gpu": 2}},
     }  # fmt: skip
     spec = {"template": {"spec": {"containers": [container]}}}
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": spec}
