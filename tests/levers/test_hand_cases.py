@@ -23,7 +23,7 @@ def ask(
     question = ServingQuestion(
         engine=find_engine("vllm"),
         model=load_model(name),
-        deployment=Deployment(gpu=find_gpu(gpu), **inputs),  # type: ignore[arg-type]
+        deployment=Deployment(gpu=find_gpu(gpu), engine_version="0.19.0", **inputs),  # type: ignore[arg-type]
         workload=Workload(concurrency=concurrency, accept=accept),
     )
     return question, advise(question, question.ask({}), keep=kept_inputs(question, keep))

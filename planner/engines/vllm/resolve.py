@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from planner.contract.inputs import check
@@ -10,11 +10,13 @@ from planner.engines.vllm.checks import check_block_size, check_capability, chec
 from planner.engines.vllm.deployment import Deployment
 from planner.engines.vllm.json_inputs import override_notes, overrides_of, speculation_notes
 from planner.engines.vllm.options import notes_on_options
-from planner.engines.vllm.tables.architectures import architecture_note
+from planner.engines.vllm.tables.architectures import architecture_note, newest_release
 from planner.engines.vllm.tables.first_v1 import why_v0
-from planner.engines.vllm.tables.profile import EngineProfile, profile_with_runner
+from planner.engines.vllm.tables.profile import DEFAULT_VERSION, EngineProfile, parse_version, profile_with_runner
 from planner.engines.vllm.tables.version_band import version_note
 from planner.errors import UsageError
+from planner.memory.ggml_mixes import is_mix
+from planner.memory.stored_scheme import scheme_from_stored
 from planner.model.caches import CompressedCache, StateCache
 from planner.model.model import Model
 from planner.model.positions import stretched_positions
@@ -75,13 +77,14 @@ def resolve(model: Model, deployment: Deployment) -> Resolved:
             option.
     """
     check(deployment)
+    deployment, chosen = _with_release(model, deployment)
     fallback = why_v0(model, deployment)
     profile = profile_with_runner(deployment.engine_version, "v0" if fallback else deployment.model_runner)
     check_together(deployment)
     check_context_parallel(model, deployment)
     check_capability(model, deployment)
     check_block_size(model, deployment, runner=profile.runner)
-    notes: list[str] = []
+    notes: list[str] = [*chosen]
     if fallback is not None:
         notes.append(f"vLLM {profile.version} falls back to its V0 engine: {fallback}")
     total = deployment.total_bytes
@@ -134,6 +137,24 @@ def resolve(model: Model, deployment: Deployment) -> Resolved:
         state_mode=mode,
         notes=tuple(notes),
     )
+
+
+# The last release that reads GGUF (model_executor/layers/quantization/gguf.py, in the tree to 0.22.1)
+_LAST_WITH_GGUF: Final = "0.22.1"
+
+
+def _with_release(model: Model, deployment: Deployment) -> tuple[Deployment, tuple[str, ...]]:
+    """The deployment with the newest release that serves the model, where the user names none."""
+    if deployment.engine_version is not DEFAULT_VERSION:
+        return deployment, ()
+    release = newest_release(model.spec.architecture, DEFAULT_VERSION)
+    ggml = is_mix(deployment.quantization or "") or scheme_from_stored(model) is not None
+    if ggml and parse_version(release) > parse_version(_LAST_WITH_GGUF):
+        release = _LAST_WITH_GGUF
+    if release == DEFAULT_VERSION:
+        return deployment, ()
+    what = "reads GGUF" if ggml else f"has {model.spec.architecture}"
+    return replace(deployment, engine_version=release), (f"vLLM {release} is planned: the newest that {what}",)
 
 
 def _dtype(model: Model, deployment: Deployment, notes: list[str]) -> str:

@@ -8,6 +8,7 @@ from planner.contract.inputs import echo
 from planner.contract.section import Breakdown, Row, Section, component_json, component_row, on_paper
 from planner.engines.vllm.budget.budget import StageBudget
 from planner.engines.vllm.plan import VllmPlan
+from planner.engines.vllm.tables.version_band import coverage
 from planner.units import format_exact, format_size, gib
 
 
@@ -29,8 +30,10 @@ def _headline(plan: VllmPlan) -> str:
         return f"{resolved.max_model_len:,} tokens are more than the model's {resolved.positions:,}"
     if error is not None and error.refused:
         return error.message
+    few = coverage(resolved.profile)
+    said = f" ({few})" if few else ""
     if error is not None:
-        return f"short by {format_size(plan.shortfall_bytes)} per GPU"
+        return f"short by {format_size(plan.shortfall_bytes)} per GPU{said}"
     if not plan.pool.groups:
         return f"this model keeps no cache; {gib(plan.kv_cache_bytes)} GiB of the fraction stays unused"
     line = (
@@ -42,7 +45,7 @@ def _headline(plan: VllmPlan) -> str:
         line += f"; requests of {refused[-1].tokens_per_request:,} tokens are refused"
     elif plan.verdict == "does_not_fit":
         line += f", {plan.workload.concurrency:,} wanted: short by {format_size(plan.shortfall_bytes)} per GPU"
-    return line
+    return line + said
 
 
 def _breakdown(plan: VllmPlan, stage: StageBudget) -> Breakdown:

@@ -67,7 +67,7 @@ def test_spec_worked_example() -> None:
     block    2 x 32 x 8 x 128 x 2 B x 16 tokens = 2,097,152 B; 131,072 tokens are 8,192 blocks = 16 GiB
     """
     model = load_model("meta-llama/Llama-3.1-8B-Instruct")
-    plan = plan_serving(model, Deployment(gpu=find_gpu("H100")))
+    plan = plan_serving(model, Deployment(gpu=find_gpu("H100"), engine_version="0.19.0"))
     weights = plan.budget.component("weights")
     assert weights is not None
     assert weights.low == weights.best == weights.high == 8_030_261_248 * 2 + 131_072 * 128 * 2

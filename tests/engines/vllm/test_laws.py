@@ -81,7 +81,7 @@ def test_the_parts_add_up_to_the_whole(subject: Model, deployment: Deployment, w
     for stage in plan.stages:
         assert stage.requested_bytes == stage.available("best") + sum(part.best for part in stage.inside)
         for part in stage.inside + stage.outside:
-            assert 0 <= part.low <= part.best <= part.high
+            assert part.low <= part.best <= part.high and part.best >= 0
     assert plan.num_blocks * plan.pool.bytes_per_block <= plan.kv_cache_bytes
 
 

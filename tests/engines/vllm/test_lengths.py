@@ -113,7 +113,7 @@ def asked(concurrency: int = 1, **options: object) -> ServingQuestion:
     return ServingQuestion(
         engine=VLLM,
         model=LLAMA,
-        deployment=Deployment(gpu=H100, **options),  # type: ignore[arg-type]
+        deployment=Deployment(gpu=H100, engine_version="0.19.0", **options),  # type: ignore[arg-type]
         workload=Workload(
             concurrency=concurrency,
             input_len=parse_lengths("p50=600,p95=4000", option="--input-len"),

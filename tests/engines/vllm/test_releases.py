@@ -121,3 +121,30 @@ def test_a_printed_start_of_0_11_0_captured_67_sizes() -> None:
 
     sizes = [len(capture_sizes(load_model(LLAMA), plan(version).resolved)) for version in ("0.11.0", "0.11.2")]
     assert sizes == [67, 51]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "release"),
+    [
+        (LLAMA, {}, "0.33.0"),
+        ("deepseek-ai/DeepSeek-V4-Flash", {"gpu": "B200"}, "0.33.0"),
+        ("meta-llama/Llama-3.2-11B-Vision-Instruct", {}, "0.10.2"),  # the last that has mllama
+        (LLAMA, {"quantization": "Q4_K_M"}, "0.22.1"),  # the last that reads GGUF
+    ],
+)
+def test_the_release_where_none_is_named(name: str, options: dict[str, object], release: str) -> None:
+    gpu = find_gpu(str(options.get("gpu", "H100")))
+    asked = {key: value for key, value in options.items() if key != "gpu"}
+    found = plan_serving(load_model(name), Deployment(gpu=gpu, max_model_len=4096, tensor_parallel_size=1, **asked))  # type: ignore[arg-type]
+    assert found.engine_version == release
+    assert any("is planned: the newest that" in note for note in found.notes) is (release != "0.33.0")
+
+
+@pytest.mark.parametrize(
+    ("version", "said"), [("0.33.0", "no measured start of 0.33"), ("0.22.1", "of 0.22"), ("0.19.0", "")]
+)
+def test_the_verdict_line_says_when_few_starts_cover_a_release(version: str, said: str) -> None:
+    from planner.engines.vllm.section import section
+
+    line = section(plan(version)).headline  # type: ignore[arg-type]
+    assert (said in line) if said else ("measured start" not in line)

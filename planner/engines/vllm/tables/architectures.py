@@ -36,3 +36,9 @@ def architecture_note(architecture: str, version: str) -> str | None:
     if last and asked > parse_version(last):
         return f"{architecture} was last seen in vLLM {last}: {version} may refuse it"
     return None
+
+
+def newest_release(architecture: str, default: str) -> str:
+    """The newest release that is described and has this class; the default where nothing is known of it."""
+    last = _seen().get(architecture, ("", ""))[1]
+    return last or default

@@ -19,7 +19,7 @@ from planner.errors import UsageError
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
-DEFAULT_VERSION: Final = "0.19.0"
+DEFAULT_VERSION: Final = "0.33.0"
 _OLDEST: Final = (0, 4)
 _NEWEST: Final = (0, 33)
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:[.+\-]?(?:post|dev|rc)[\w.+]*)?")

@@ -6,6 +6,9 @@ version that no measured start covers, the cache therefore has a band of its own
 
 from __future__ import annotations
 
+import csv
+from functools import cache
+from importlib.resources import files
 from typing import Final
 
 from planner.contract.component import Component
@@ -32,6 +35,30 @@ def version_band(profile: EngineProfile) -> Component | None:
         formula=f"vLLM {profile.version} was not checked on measured starts: {format_size(open_bytes)} either way",
         source=f"rules: {profile.source}; size of the band: starts of neighbouring versions in public logs",
     )
+
+
+# Fewer measured starts than this say little of a release
+_FEW_STARTS: Final = 5
+
+
+@cache
+def _starts() -> dict[tuple[int, int], int]:
+    text = files("planner.engines.vllm.tables").joinpath("starts.csv").read_text("utf-8")
+    return {parse_version(row["release"])[:2]: int(row["starts"]) for row in csv.DictReader(text.splitlines())}
+
+
+def coverage(profile: EngineProfile) -> str | None:
+    """How many measured starts a release's cache was compared with, where that is few; None where it is enough."""
+    if profile.validated:
+        return None
+    asked = parse_version(profile.version)[:2]
+    count = _starts().get(asked, 0)
+    if count >= _FEW_STARTS:
+        return None
+    newest = max(_starts())
+    measured = "no measured start" if not count else "1 measured start" if count == 1 else f"{count} measured starts"
+    newer = f"; the newest measured is {newest[0]}.{newest[1]}" if asked > newest else ""
+    return f"{measured} of {asked[0]}.{asked[1]}{newer}"
 
 
 def version_note(profile: EngineProfile) -> str | None:
