@@ -30,7 +30,7 @@ COMMANDS: Final = {
 }
 
 # commands whose inputs are declared once, elsewhere: they read their words themselves
-_BY_DECLARATION: Final = ("serve", "explain", "compare", "size", "pick")
+_BY_DECLARATION: Final = ("serve", "train", "explain", "compare", "size", "pick")
 
 
 def build_app(names: list[str] | None = None) -> typer.Typer:
