@@ -88,7 +88,8 @@ class Tensor:
             nb = (item, row, row * second, row * second * third)
             self.nbytes = row * second * third * fourth
         else:
-            self.nbytes = item + sum((extent - 1) * stride for extent, stride in zip(ne, nb, strict=True))
+            last = (first - 1) * nb[0] + (second - 1) * nb[1] + (third - 1) * nb[2] + (fourth - 1) * nb[3]
+            self.nbytes = item + last
         self.nb = nb
         self.sources = list(sources)
         self.view_of = view_of
