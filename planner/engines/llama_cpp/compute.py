@@ -13,6 +13,7 @@ from planner.engines.llama_cpp.graph.context import Batch, Context
 from planner.engines.llama_cpp.graph.decoder import build
 from planner.engines.llama_cpp.graph.schedule import PIPELINE_COPIES, reserved_bytes
 from planner.engines.llama_cpp.graph.style import Style, styles
+from planner.engines.llama_cpp.graph.tensor import Graph
 from planner.engines.llama_cpp.layout.placement import Placement
 from planner.engines.llama_cpp.layout.tensors import GgufTensor
 from planner.errors import UnsupportedArchitecture
@@ -78,6 +79,7 @@ def _reserved(
         bytes_of=placed.bytes_of,
         device_of=placement.device_of,
         value_width=settings.value_width,
+        graph=Graph(rows_by_expert=batch.fork),
     )
     kinds = [(id(layer), placement.device_of(index), placed.on_host(index)) for index, layer in enumerate(spec.layers)]
     build(context, spec, representatives(kinds))
