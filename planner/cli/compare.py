@@ -9,9 +9,10 @@ from typing import Annotated, Final
 
 from annotated_types import Ge
 
-from planner.cli.questions import Asking, questioned
+from planner.cli.across import compare_engines, several_engines
+from planner.cli.questions import FORMATS, Asking, questioned
 from planner.contract.engine import Engine
-from planner.contract.inputs import check, option
+from planner.contract.inputs import check, input_named, option
 from planner.contract.parser import Parsed
 from planner.contract.workload import Workload
 from planner.errors import UsageError
@@ -24,7 +25,6 @@ from planner.serving.grid import Cell, Grid, grid_cells
 
 _PROGRESS_FROM: Final = 20_000
 _MOST_MODELS: Final = 64
-_LISTS: Final = frozenset({"gpu", "quantization", "kv_cache_dtype", "tensor_parallel_size", "max_model_len"})
 TABLE: Final = "Table"
 
 
@@ -46,7 +46,7 @@ class Listing:
     limit: Annotated[int | None, Ge(1), option("At most this many rows.", panel=TABLE, ours=True, common=True)] = None
     format: Annotated[
         str,
-        option("How to print.", panel=TABLE, ours=True, common=True, choices=("table", "json", "csv", "markdown")),
+        option("How to print.", panel=TABLE, ours=True, common=True, choices=FORMATS),
     ] = "table"
     wide: Annotated[bool, option("Print all columns, however wide.", panel=TABLE, ours=True)] = False
 
@@ -58,8 +58,14 @@ def compare(words: Sequence[str]) -> int:
     by commas; every other option is as for serve. * marks the Pareto set: no other row of the same model, card and
     context has both less weight memory and more requests. csv and json stream: a million rows take constant memory.
 
+    Several engines (--engine vllm,sglang,tensorrt-llm) are set side by side for one model, card and load, with which
+    term makes them differ.
+
     Example: vram-planner compare Qwen/Qwen3-8B --gpu 4090 --gpu L40S -q none,fp8,awq --kv-cache-dtype auto,fp8
     """
+    several = several_engines(words)
+    if several is not None:
+        return compare_engines(*several)
     asked = questioned(
         words,
         Workload,
@@ -67,7 +73,7 @@ def compare(words: Sequence[str]) -> int:
         about=compare.__doc__ or "",
         name="compare",
         subject="MODEL...",
-        lists=_LISTS,
+        lists=_lists,
         most_positional=_MOST_MODELS,
     )
     if asked is None:
@@ -105,7 +111,7 @@ def compare(words: Sequence[str]) -> int:
                 ordered(cells, listing.sort, listing.limit), format=listing.format, query=query, width=width
             )
         )
-    elif grid.cells <= MOST_SORTED or listing.format in ("table", "markdown"):
+    elif grid.cells <= MOST_SORTED or listing.format in ("table", "markdown", "html"):
         if grid.cells > MOST_SORTED:
             raise UsageError(
                 f"{grid.cells:,} cells are too many for a table: use --sort with --limit, or --format csv or json",
@@ -118,8 +124,15 @@ def compare(words: Sequence[str]) -> int:
     return 0 if fits else 1
 
 
+def _lists(engine: Engine) -> frozenset[str]:
+    """The inputs that take several values: the card, and the engine's own axes."""
+    axes = engine.axes
+    return frozenset({"gpu", axes.quantization, axes.cache, axes.ways, axes.length} - {""})
+
+
 def _grid(engine: Engine, parsed: Parsed, workload: Workload) -> Grid:
-    single = {name: value for name, value in parsed.given.items() if name not in _LISTS}
+    axes, lists = engine.axes, _lists(engine)
+    single = {name: value for name, value in parsed.given.items() if name not in lists}
     names = parsed.given.get("gpu", ())
     cards = [{**single, "gpu": name} for name in names if name is not None]
     if "gpu_memory_bytes" in single or not cards:
@@ -128,19 +141,21 @@ def _grid(engine: Engine, parsed: Parsed, workload: Workload) -> Grid:
     deployments = [engine.deployment(replace(parsed, given=card)) for card in cards]
     for deployment in deployments:
         check(deployment)
-    quantizations = list(parsed.given.get("quantization", (None,)))
+    quantizations = list(parsed.given.get(axes.quantization, (None,)))
     for name in quantizations:
         if name is not None:
             check_export_name(name)
-    cache_dtypes = list(parsed.given.get("kv_cache_dtype", ("auto",)))
+    cache_dtypes = list(parsed.given.get(axes.cache, ("auto",)))
     for name in cache_dtypes:
         cache_format(name, None)
-    sizes = list(parsed.given.get("tensor_parallel_size", (1,)))
+    sizes = list(parsed.given.get(axes.ways, (1,)))
     if not all(1 <= size <= 1024 for size in sizes):
-        raise UsageError("--tensor-parallel-size: expected whole numbers from 1 to 1,024", field="tensor_parallel_size")
-    lengths = list(parsed.given.get("max_model_len", ()))
+        option_name = input_named(engine.Deployment, axes.ways).spelling
+        raise UsageError(f"{option_name}: expected whole numbers from 1 to 1,024", field=axes.ways)
+    lengths = list(parsed.given.get(axes.length, ()))
     if any(length is None or length < 1 for length in lengths):
-        raise UsageError("--max-model-len must be numbers of tokens such as 8192 or 32K", field="max_model_len")
+        option_name = input_named(engine.Deployment, axes.length).spelling
+        raise UsageError(f"{option_name} must be numbers of tokens such as 8192 or 32K", field=axes.length)
     asking = parsed.record(Asking)
     if not parsed.positional:
         raise UsageError("no MODEL: give one model or several", field="model")

@@ -19,6 +19,7 @@ from planner.model.model import Model
 
 Record = TypeVar("Record")
 DEFAULT_ENGINE = "vllm"
+FORMATS = ("table", "json", "csv", "markdown", "html")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +96,11 @@ def questioned(
     """The engine and what was given; None where the words ask for help, which is then printed.
 
     Args:
-        settings: as `parse` takes them.
+        settings: as `parse` takes them; `lists` may be a function of the engine.
     """
     engine, words = _engine_of(words)
+    if callable(settings.get("lists")):
+        settings["lists"] = settings["lists"](engine)
     kinds = (engine.Deployment, *records, Asking)
     if any(word in ("--help", "-h", "--help-all") for word in words) or not words:
         print_help(name, about, kinds, engine=engine, everything="--help-all" in words, subject=subject)

@@ -20,6 +20,9 @@ from planner.model.tensor import Role
 
 __all__ = ["WeightScheme", "as_asked", "plain_scheme", "scheme_from_config", "scheme_from_name"]
 
+# Formats whose kernels take 8-bit inputs; w8a16 and bitsandbytes int8 keep 16-bit ones.
+_EIGHT_BIT_INPUTS = ("fp8", "w8a8", "int8")
+
 _ROLES_OF: Final = {
     "attention": (Role.ATTENTION,),
     "indexer": (Role.INDEXER,),
@@ -179,3 +182,10 @@ def scheme_from_name(
         return _mix_scheme(name, spec)
     reading = read_export(name, spec, group_size=group_size, quantize_lm_head=quantize_lm_head)
     return WeightScheme(label=reading.label, plain=stored, assignment=reading.rules, notes=reading.notes)
+
+
+def quantises_inputs(scheme: WeightScheme) -> bool:
+    """Linear layers convert their input to 8 bit before they multiply (W8A8, fp8)."""
+    if scheme.assignment is None or not scheme.assignment.formats:
+        return False
+    return scheme.assignment.formats[0].name.startswith(_EIGHT_BIT_INPUTS)

@@ -25,7 +25,8 @@ def context_curve(candidate: Candidate) -> Iterator[CurvePoint]:
     most = plan.positions
     lengths = [1 << bit for bit in range(10, 41) if 1 << bit < most] + [most]
     for length in lengths:
-        other = find_engine(plan.engine).plan(plan.model, replace(plan.deployment, max_model_len=length))
+        engine = find_engine(plan.engine)
+        other = engine.plan(plan.model, replace(plan.deployment, **{engine.axes.length: length}))
         held = int(other.cache.max_concurrency) if other.startup_error is None else 0
         yield CurvePoint(candidate.gpu.name, candidate.tensor_parallel_size, length, held)
 

@@ -190,12 +190,12 @@ def _candidate(
     each, stages = layout.cards, layout.stages
     points = request_lengths(demand.input_lengths, demand.output_lengths)
     admission = admission_point(points) or max(points, key=lambda point: point[1])
-    length = base.max_model_len or min(admission[1], model.longest_request)
+    length = getattr(base, engine.axes.length) or min(admission[1], model.longest_request)
     deployment = replace(
         base,
         gpu=card,
         gpu_memory_bytes=None,
-        max_model_len=length,
+        **{engine.axes.length: length},
         **layout.changes,
     )
     lengths = Workload(input_len=demand.input_lengths, output_len=demand.output_lengths)

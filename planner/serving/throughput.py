@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from planner.contract.component import SIDES
-from planner.engines.vllm.budget.budget import StageBudget
-from planner.engines.vllm.storage import quantises_inputs
 from planner.errors import UsageError
 from planner.hardware.gpus import Gpu
 from planner.hardware.links import link_of
-from planner.memory.kv_cache import layer_caches, sequence_cost
+from planner.memory.kv_cache import sequence_cost
+from planner.memory.quantisation import quantises_inputs
+from planner.memory.work import StageWork, Work
 from planner.model.kinds.attention import Attention
 from planner.model.kinds.feed_forward import Moe
 from planner.model.kinds.latent import LatentAttention
@@ -77,34 +77,45 @@ def distinct_experts(num_experts: int, experts_per_token: int, tokens: int) -> f
     return num_experts * (1 - (1 - experts_per_token / num_experts) ** tokens)
 
 
+def work_of(plan: Any) -> Work:
+    """What a step of the plan reads and multiplies.
+
+    Raises:
+        UsageError: the engine does not say.
+    """
+    work = getattr(plan, "work", None)
+    if not isinstance(work, Work):
+        raise UsageError(f"speeds are not derived for --engine {plan.engine}", field="engine")
+    return work
+
+
 def step_costs(plan: Any, *, sequences: int, context: int) -> tuple[StepCost, ...]:
     """The cost of one decode step with `sequences` at `context` tokens, stage by stage."""
-    return tuple(_stage_cost(plan, stage, sequences=sequences, context=context) for stage in plan.stages)
+    work = work_of(plan)
+    last = work.stages[-1]
+    return tuple(
+        _stage_cost(plan, work, stage, last=stage is last, sequences=sequences, context=context)
+        for stage in work.stages
+    )
 
 
-def _stage_cost(plan: Any, stage: StageBudget, *, sequences: int, context: int) -> StepCost:
+def _stage_cost(plan: Any, work: Work, stage: StageWork, *, last: bool, sequences: int, context: int) -> StepCost:
     spec = plan.model.spec
-    roles = dict(stage.weights.by_role)
-    last = stage.stage == len(plan.stages) - 1
+    roles = dict(stage.weights)
     read = sum(size for role, size in roles.items() if role not in (*_TOWERS, Role.EMBEDDING, Role.EXPERT))
     if spec.tie_word_embeddings and last:
         read += roles.get(Role.EMBEDDING, 0)  # the head's matrix
     read += round(roles.get(Role.EXPERT, 0) * _expert_share(plan, stage, sequences))
-    caches = layer_caches(
-        spec.layers[stage.layers], plan.cache_format, tensor_parallel_size=plan.parallelism.tensor_parallel_size,
-        state_dtype=plan.resolved.dtype, recurrent_dtype=plan.resolved.asked.mamba_ssm_cache_dtype,
-    )  # fmt: skip
-    layers = len(spec.layers[stage.layers])
     return StepCost(
         weight_bytes=read,
-        cache_bytes=sequences * sequence_cost(caches, context).total_bytes,
-        operations=sequences * _linear_operations(plan, stage),
-        layers=layers,
-        message_bytes=sequences * spec.hidden_size * plan.resolved.element_bytes,
+        cache_bytes=sequences * sequence_cost(stage.caches, context).total_bytes,
+        operations=sequences * _linear_operations(plan, work, stage, last=last),
+        layers=len(spec.layers[stage.layers]),
+        message_bytes=sequences * spec.hidden_size * work.element_bytes,
     )
 
 
-def _expert_share(plan: Any, stage: StageBudget, tokens: int) -> float:
+def _expert_share(plan: Any, stage: StageWork, tokens: int) -> float:
     """Share of the expert weights that a batch touches, the layers with the most experts speaking for all."""
     blocks = [
         layer.feed_forward for layer in plan.model.spec.layers[stage.layers] if isinstance(layer.feed_forward, Moe)
@@ -116,10 +127,10 @@ def _expert_share(plan: Any, stage: StageBudget, tokens: int) -> float:
     return distinct_experts(widest.num_experts, used, tokens) / widest.num_experts
 
 
-def _linear_operations(plan: Any, stage: StageBudget) -> int:
+def _linear_operations(plan: Any, work: Work, stage: StageWork, *, last: bool) -> int:
     """Operations of one token in a stage's matrices on one GPU: twice the active weights, the head included."""
     spec = plan.model.spec
-    key = ("linear operations", stage.layers.start, stage.layers.stop, stage.stage == len(plan.stages) - 1)
+    key = ("linear operations", stage.layers.start, stage.layers.stop, last)
     active = plan.model.memo.get(key)
     if not isinstance(active, int):
         active = sum(
@@ -128,11 +139,10 @@ def _linear_operations(plan: Any, stage: StageBudget) -> int:
             for tensor in layer.tensors(spec.hidden_size)
             if tensor.linear
         )
-        if stage.stage == len(plan.stages) - 1:
+        if last:
             active += spec.vocab_size * spec.hidden_size
         plan.model.memo[key] = active
-    ways: int = plan.parallelism.tensor_parallel_size
-    return 2 * int(active) // ways
+    return 2 * int(active) // work.ways
 
 
 def decode_step(plan: Any, *, sequences: int, context: int) -> Seconds:
@@ -173,11 +183,12 @@ def prefill(plan: Any, *, tokens: int) -> Seconds:
     """
     gpu = _card(plan)
     peak = _peak(gpu, plan)
-    ways = plan.parallelism.tensor_parallel_size
-    operations = sum(_linear_operations(plan, stage) for stage in plan.stages) * tokens
-    operations += _attention_operations(plan, tokens) // ways
+    work = work_of(plan)
+    last = work.stages[-1]
+    operations = sum(_linear_operations(plan, work, stage, last=stage is last) for stage in work.stages) * tokens
+    operations += _attention_operations(plan, tokens) // work.ways
     step = decode_step(plan, sequences=1, context=1)
-    message = tokens * plan.model.spec.hidden_size * plan.resolved.element_bytes
+    message = tokens * plan.model.spec.hidden_size * work.element_bytes
     layers = len(plan.model.spec.layers)
     times = {}
     for side in SIDES:
@@ -220,7 +231,7 @@ def requests_per_second(plan: Any, *, sequences: int, input_tokens: int, output_
 
 def _all_reduce(plan: Any, gpu: Gpu, message_bytes: int, side: str) -> float:
     """Seconds of one ring all-reduce: 2 (t - 1) / t x message over the link, and a latency; 0 on one GPU."""
-    ways: int = plan.parallelism.tensor_parallel_size
+    ways = work_of(plan).ways
     if ways == 1:
         return 0.0
     link = link_of(gpu)
@@ -249,8 +260,9 @@ def _bandwidth(gpu: Gpu) -> int:
 def _peak(gpu: Gpu, plan: Any) -> int:
     """Dense operations a second at the type that the matrices multiply in."""
     kind: Literal["fp16", "fp8", "int8"] = "fp16"
-    assignment = plan.scheme.assignment
-    if quantises_inputs(plan.scheme) and assignment is not None:
+    scheme = work_of(plan).scheme
+    assignment = scheme.assignment
+    if quantises_inputs(scheme) and assignment is not None:
         name = assignment.formats[0].name
         if name.startswith("fp8") and gpu.supports_fp8:
             kind = "fp8"

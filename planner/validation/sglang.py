@@ -200,7 +200,7 @@ def given_pools(case: Case, start: Start, plan: SglangPlan) -> Pools | None:
     stated = case.given("mem_fraction_static") is not None
     # up to 0.4.7 the fraction follows from the number of cards alone
     by_cards = rules_at(plan.resolved.release)["fraction"] == "parallel_size" and "24 GB" in str(case.given("gpu"))
-    if memory is None or not (stated or by_cards or case.given("max_total_tokens") or not start.unknown):
+    if memory is None or not (stated or by_cards or not start.unknown):
         return None
     before, after = memory
     drafts = case.number("draft_weights_gib") or 0
@@ -229,6 +229,8 @@ def given_rows(case: Case, start: Start, plan: SglangPlan) -> Iterator[Row]:
 def _why_not_given(case: Case, start: Start) -> str:
     if given_memory(case) is None:
         return "memory before or after loading is not printed"
+    if not case.number("kv_tokens") and printed_pool(case) is None:
+        return "no pool is printed"
     return "neither the fraction nor the card is stated"
 
 

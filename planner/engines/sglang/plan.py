@@ -11,15 +11,17 @@ from planner.contract.workload import ONE_REQUEST, Workload
 from planner.engines.sglang import startup
 from planner.engines.sglang.budget.outside import outside_of
 from planner.engines.sglang.budget.stages import Stage, stages_of
-from planner.engines.sglang.budget.weights import scheme_of
+from planner.engines.sglang.budget.weights import scheme_of, weights_of
 from planner.engines.sglang.deployment import Deployment
 from planner.engines.sglang.fraction import Fractions, working_fractions
 from planner.engines.sglang.notes import plan_notes
 from planner.engines.sglang.pool.pools import Pools, request_bytes, requests_held
 from planner.engines.sglang.resolve import Resolved, resolve
 from planner.engines.sglang.tables.releases import rules_at
-from planner.memory.kv_cache import SequenceCost, layer_caches, sequence_cost
+from planner.memory.kv_cache import LayerCache, layer_caches, sequence_cost
 from planner.memory.quantisation import WeightScheme
+from planner.memory.sharding import stage_layer_counts, stage_slices
+from planner.memory.work import StageWork, Work
 from planner.model.model import Model
 
 
@@ -57,6 +59,27 @@ class SglangPlan(ServingPlan):
     def pools(self) -> Pools:
         """The pools at best estimates."""
         return self.budget.pools["best"]
+
+    @property
+    def work(self) -> Work:
+        """What a step reads and multiplies."""
+        resolved, spec = self.resolved, self.model.spec
+        runs = stage_slices(stage_layer_counts(len(spec.layers), self.deployment.pp_size))
+        return Work(
+            ways=self.deployment.tp_size,
+            element_bytes=4 if resolved.dtype == "float32" else 2,
+            scheme=self.scheme,
+            stages=tuple(
+                StageWork(
+                    layers=run,
+                    weights=weights_of(
+                        self.model, self.scheme, resolved.spread, layers=run, first=at == 0, last=at == len(runs) - 1
+                    ).by_role,
+                    caches=_caches(self.model, resolved, run),
+                )
+                for at, run in enumerate(runs)
+            ),
+        )
 
     def fractions(self) -> Fractions:
         """The least and the greatest --mem-fraction-static that work for the asked requests."""
@@ -97,7 +120,7 @@ def plan_serving(
         UnsupportedQuantization: a storage format that is not understood.
     """
     resolved = resolve(model, asked)
-    scheme = scheme_of(model, resolved.dtype, asked.quantization, resolved.release, resolved.gpu.capability)
+    scheme = scheme_of(model, resolved)
     last = asked.pp_size - 1
     budgets = tuple(
         _budget(model, resolved, scheme, stage, last=stage.index == last)
@@ -110,7 +133,7 @@ def plan_serving(
     unknown = _unknown(model, resolved)
     error = _startup_error(model, resolved, budgets)
     verdict = _verdict(workload, resolved, error, budgets, unknown)
-    one = _sequence(model, resolved)
+    one = sequence_cost(_caches(model, resolved), resolved.context_length)
     return SglangPlan(
         model=model,
         deployment=asked,
@@ -236,23 +259,19 @@ def _shortfall(verdict: Verdict, budgets: tuple[Budget, ...], length: int, concu
     return max(0, short)
 
 
-def _sequence(model: Model, resolved: Resolved) -> SequenceCost:
-    key = (
-        "sglang sequence",
-        resolved.cache_format.name,
-        resolved.spread.attention_parallel_size,
-        resolved.asked.mamba_ssm_dtype,
-    )
-    caches = model.memo.get(key)
-    if caches is None:
-        caches = layer_caches(
-            model.spec.layers,
+def _caches(model: Model, resolved: Resolved, run: slice = slice(None)) -> tuple[LayerCache, ...]:
+    """What layers keep of a sequence, on one card."""
+    parallel, dtype = resolved.spread.attention_parallel_size, resolved.asked.mamba_ssm_dtype
+    key = ("sglang caches", resolved.cache_format.name, parallel, dtype, run.start, run.stop)
+    found = model.memo.get(key)
+    if found is None:
+        found = model.memo[key] = layer_caches(
+            model.spec.layers[run],
             resolved.cache_format,
-            tensor_parallel_size=resolved.spread.attention_parallel_size,
-            recurrent_dtype=resolved.asked.mamba_ssm_dtype or "float32",
+            tensor_parallel_size=parallel,
+            recurrent_dtype=dtype or "float32",
         )
-        model.memo[key] = caches
-    return sequence_cost(caches, resolved.context_length)  # type: ignore[arg-type]
+    return found  # type: ignore[return-value]
 
 
 def _longest(model: Model, resolved: Resolved, budgets: tuple[Budget, ...], concurrency: int) -> int:

@@ -30,7 +30,9 @@ _SPREAD: Final = (0.5, 1.8)
 _DECODER: Final = (0.7, 1.0, 6.0)
 
 
-def scheme_of(model: Model, dtype: str, quantization: str | None) -> WeightScheme:
+def scheme_of(
+    model: Model, dtype: str, quantization: str | None, *, group_size: int | None = None, quantize_lm_head: bool = False
+) -> WeightScheme:
     """How the weights are stored: the checkpoint's own scheme, or the export that was asked for.
 
     Raises:
@@ -42,7 +44,9 @@ def scheme_of(model: Model, dtype: str, quantization: str | None) -> WeightSchem
     if model.spec.quantization_config is not None:
         return scheme_from_config(model.spec, dtype=dtype)
     if quantization is not None:
-        return scheme_from_name(quantization, model.spec, dtype=dtype)
+        return scheme_from_name(
+            quantization, model.spec, dtype=dtype, group_size=group_size, quantize_lm_head=quantize_lm_head
+        )
     return plain_scheme(dtype)
 
 
@@ -69,12 +73,8 @@ def before_cache(
     Raises:
         UsageError: a tensor that the cards cannot share.
     """
-    parallelism = Parallelism(
-        tensor_parallel_size=1 if attention_data_parallel else tensor_parallel_size,
-        data_parallel_size=tensor_parallel_size if attention_data_parallel else 1,
-        enable_expert_parallel=expert_parallel_size > 1,
-    )
-    weights = _weights(model, scheme, parallelism, run, first=first, last=last)
+    parallelism = spread_of(tensor_parallel_size, expert_parallel_size, attention_data_parallel=attention_data_parallel)
+    weights = weights_of(model, scheme, parallelism, run, first=first, last=last)
     parts = [_context(gpu), _communicators(gpu, tensor_parallel_size * pipeline_parallel_size)]
     if already_used_bytes:
         parts.append(_fixed("other_processes", already_used_bytes, "given by the user", "--already-used"))
@@ -101,6 +101,15 @@ def before_cache(
     return tuple(parts)
 
 
+def spread_of(tensor_parallel_size: int, expert_parallel_size: int, *, attention_data_parallel: bool) -> Parallelism:
+    """How the cards of a stage share the model."""
+    return Parallelism(
+        tensor_parallel_size=1 if attention_data_parallel else tensor_parallel_size,
+        data_parallel_size=tensor_parallel_size if attention_data_parallel else 1,
+        enable_expert_parallel=expert_parallel_size > 1,
+    )
+
+
 def graphs_of(backend: str) -> tuple[Component, ...]:
     """What is captured beside the cache."""
     if backend == "tensorrt":
@@ -119,9 +128,10 @@ def graphs_of(backend: str) -> tuple[Component, ...]:
     )
 
 
-def _weights(
+def weights_of(
     model: Model, scheme: WeightScheme, parallelism: Parallelism, run: slice, *, first: bool, last: bool
 ) -> StageWeights:
+    """Weights of the fullest card of a stage."""
     key = ("tensorrt-llm weights", scheme.label, parallelism, run.start, run.stop, first, last)
     found = model.memo.get(key)
     if not isinstance(found, StageWeights):

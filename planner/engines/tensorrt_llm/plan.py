@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from planner.contract.component import SIDES, Component, Side, exact, total
 from planner.contract.plan import Cache, Device, Load, ServingPlan, StartupError, Verdict, WorkloadPoint
 from planner.contract.workload import ONE_REQUEST, Workload
-from planner.engines.tensorrt_llm.before import before_cache, graphs_of, scheme_of
+from planner.engines.tensorrt_llm.before import before_cache, graphs_of, scheme_of, spread_of, weights_of
 from planner.engines.tensorrt_llm.deployment import Deployment
 from planner.engines.tensorrt_llm.notes import plan_notes
 from planner.engines.tensorrt_llm.pool import BlockPool, block_pool
@@ -15,6 +15,7 @@ from planner.engines.tensorrt_llm.resolve import Resolved, resolve
 from planner.memory.kv_cache import LayerCache, layer_caches, sequence_cost
 from planner.memory.quantisation import WeightScheme
 from planner.memory.sharding import stage_layer_counts, stage_slices
+from planner.memory.work import StageWork, Work
 from planner.model.caches import StateCache
 from planner.model.model import Model
 from planner.units import gib
@@ -42,6 +43,32 @@ class TensorrtLlmPlan(ServingPlan):
     fullest: int
 
     @property
+    def work(self) -> Work:
+        """What a step reads and multiplies."""
+        asked, spec = self.deployment, self.model.spec
+        runs = stage_slices(stage_layer_counts(len(spec.layers), asked.pp_size))
+        return Work(
+            ways=asked.tp_size,
+            element_bytes=4 if self.resolved.dtype == "float32" else 2,
+            scheme=self.scheme,
+            stages=tuple(
+                StageWork(
+                    layers=run,
+                    weights=weights_of(
+                        self.model,
+                        self.scheme,
+                        spread_of(asked.tp_size, asked.ep_size or 1, attention_data_parallel=asked.enable_attention_dp),
+                        run,
+                        first=at == 0,
+                        last=at == len(runs) - 1,
+                    ).by_role,
+                    caches=_caches(self.model, self.resolved, run),
+                )
+                for at, run in enumerate(runs)
+            ),
+        )
+
+    @property
     def pool(self) -> BlockPool:
         """The pool of the fullest card, at best estimates."""
         return self.stages[self.fullest].pools["best"]
@@ -57,7 +84,13 @@ def plan_serving(
         UnsupportedQuantization: a storage format that is not understood.
     """
     resolved = resolve(model, asked)
-    scheme = scheme_of(model, resolved.dtype, asked.quantization)
+    scheme = scheme_of(
+        model,
+        resolved.dtype,
+        asked.quantization,
+        group_size=asked.group_size,
+        quantize_lm_head=asked.quantize_lm_head,
+    )
     runs = stage_slices(stage_layer_counts(len(model.spec.layers), asked.pp_size))
     stages = tuple(
         _stage(model, resolved, scheme, run, first=at == 0, last=at == len(runs) - 1) for at, run in enumerate(runs)

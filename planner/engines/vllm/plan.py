@@ -25,9 +25,10 @@ from planner.engines.vllm.stages import (
 from planner.engines.vllm.storage import scheme_for
 from planner.engines.vllm.verdict import judge
 from planner.memory.cache_formats import CacheFormat
-from planner.memory.kv_cache import LayerCache, SequenceCost, sequence_cost
+from planner.memory.kv_cache import LayerCache, SequenceCost, layer_caches, sequence_cost
 from planner.memory.quantisation import WeightScheme
 from planner.memory.sharding import Parallelism
+from planner.memory.work import StageWork, Work
 from planner.model.model import Model
 from planner.units import format_size
 
@@ -89,6 +90,30 @@ class VllmPlan(ServingPlan):
     def longest(self) -> int:
         """The longest request that fits at the asked concurrency, never beyond what the model accepts."""
         return self.cache.longest
+
+    @property
+    def work(self) -> Work:
+        """What a step reads and multiplies."""
+        ways, asked = self.parallelism.tensor_parallel_size, self.resolved.asked
+        return Work(
+            ways=ways,
+            element_bytes=self.resolved.element_bytes,
+            scheme=self.scheme,
+            stages=tuple(
+                StageWork(
+                    layers=stage.layers,
+                    weights=stage.weights.by_role,
+                    caches=layer_caches(
+                        self.model.spec.layers[stage.layers],
+                        self.cache_format,
+                        tensor_parallel_size=ways,
+                        state_dtype=self.resolved.dtype,
+                        recurrent_dtype=asked.mamba_ssm_cache_dtype,
+                    ),
+                )
+                for stage in self.stages
+            ),
+        )
 
     def free_bytes(self, index: int) -> int:
         """What is left on a card of that stage, at best estimates."""

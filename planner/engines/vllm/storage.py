@@ -13,8 +13,6 @@ from planner.model.model import Model
 
 # vLLM model_loader/bitsandbytes_loader.py: nested scales become fp32 while loading from here on
 _EXPANDS_NESTED_SCALES: Final = (0, 9, 2)
-# Formats whose kernels take 8-bit inputs; w8a16 and bitsandbytes int8 keep 16-bit ones.
-_EIGHT_BIT_INPUTS: Final = ("fp8", "w8a8", "int8")
 
 
 def scheme_for(model: Model, resolved: Resolved) -> WeightScheme:
@@ -67,10 +65,3 @@ def _export_name(name: str, resolved: Resolved) -> str:
 def is_plain(scheme: WeightScheme) -> bool:
     """Nothing is quantised: every weight is in the model's own type."""
     return scheme.assignment is None or not scheme.assignment.formats
-
-
-def quantises_inputs(scheme: WeightScheme) -> bool:
-    """Linear layers convert their input to 8 bit before they multiply (W8A8, fp8)."""
-    if scheme.assignment is None or not scheme.assignment.formats:
-        return False
-    return scheme.assignment.formats[0].name.startswith(_EIGHT_BIT_INPUTS)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from planner.report.accuracy_engines import engines_page
 from planner.validation.cases import bundled_cases
 from planner.validation.scoring import COMMAND_LINE
 from planner.validation.sglang import GIVEN_MEMORY, score
@@ -53,3 +56,8 @@ def test_tokens_from_the_command_line_alone() -> None:
     assert len(found) >= 7
     for case, planned, measured in found:
         assert abs(planned / measured - 1) <= 0.05, case
+
+
+def test_the_accuracy_page_is_fresh() -> None:
+    page = Path(__file__).resolve().parents[3] / "docs" / "accuracy_sglang.md"
+    assert page.read_text("utf-8") == engines_page(), "run python tools/refresh_accuracy_engines.py"

@@ -18,13 +18,13 @@ from planner.engines.vllm.budget.engine_layout import absorbed_bytes, engine_spe
 from planner.engines.vllm.budget.graphs import FIRST_GRAPH_PROBE, graph_components
 from planner.engines.vllm.budget.runner import Term, samples, situation_of, uses_v2_runner
 from planner.engines.vllm.resolve import Resolved
-from planner.engines.vllm.storage import is_plain, quantises_inputs
+from planner.engines.vllm.storage import is_plain
 from planner.engines.vllm.tables.overhead import overhead
 from planner.engines.vllm.tables.profile import parse_version
 from planner.engines.vllm.tables.version_band import version_band
 from planner.hardware.contexts import cuda_context
 from planner.hardware.gpus import unnamed_gpu
-from planner.memory.quantisation import WeightScheme
+from planner.memory.quantisation import WeightScheme, quantises_inputs
 from planner.memory.sharding import Parallelism
 from planner.memory.weights import StageWeights, stage_weights
 from planner.model.model import Model
