@@ -15,13 +15,12 @@ from planner.contract.section import Section
 from planner.contract.workload import ONE_REQUEST, Workload
 from planner.engines.llama_cpp.command import command_words
 from planner.engines.llama_cpp.deployment import Deployment as LlamaDeployment
-from planner.engines.llama_cpp.levers import USUAL_MIXES, serving_levers
+from planner.engines.llama_cpp.levers import serving_levers
 from planner.engines.llama_cpp.plan import LlamaPlan, plan_serving
 from planner.engines.llama_cpp.section import section
 from planner.engines.llama_cpp.tables.releases import NEWEST
 from planner.hardware.gpus import Gpu
 from planner.memory.usual_formats import UsualFormat
-from planner.hardware.gpus import Gpu
 from planner.model.model import Model
 
 # ggml block sizes: bits a weight of the type that most of the mix has (ggml-common.h)
@@ -73,10 +72,6 @@ class LlamaCpp:
     def usual_formats(self, gpu: Gpu | None) -> Sequence[UsualFormat]:
         """The mixes that most files come in, on every card alike; bits are those of the mix's main type."""
         return _USUAL_MIXES
-
-    def usual_formats(self, gpu: Gpu | None) -> Sequence[tuple[str, float]]:
-        """The mixes that people compare, on any card, with the bits of their base type."""
-        return USUAL_MIXES
 
     def prepare(self, model: Model, deployment: LlamaDeployment, workload: Workload = ONE_REQUEST) -> Prepared:
         """What many lengths share; the model remembers their graphs."""

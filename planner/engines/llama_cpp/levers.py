@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 TABLE: Final = "planner.engines.llama_cpp.tables:levers.csv"
 _SHORTEST: Final = 1024
 _SMALLEST_BATCH: Final = 128
-USUAL_MIXES: Final = (("Q8_0", 8.5), ("Q6_K", 6.5625), ("Q5_K_M", 5.5), ("Q4_K_M", 4.5), ("IQ4_XS", 4.25), ("Q3_K_M", 3.4375))
 _MIXES: Final = ("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "IQ4_XS", "Q3_K_M", "IQ3_XXS", "Q2_K")
 
 

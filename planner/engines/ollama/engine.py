@@ -11,7 +11,7 @@ from planner.contract.lever import Lever
 from planner.contract.parser import Parsed, Takes
 from planner.contract.section import Section
 from planner.contract.workload import ONE_REQUEST, Workload
-from planner.engines.llama_cpp.levers import USUAL_MIXES
+from planner.engines.llama_cpp.engine import LLAMA_CPP
 from planner.engines.llama_cpp.log import read_log
 from planner.engines.llama_cpp.plan import LlamaPlan
 from planner.engines.llama_cpp.section import section
@@ -61,7 +61,7 @@ class Ollama:
 
     def usual_formats(self, gpu: Gpu | None) -> Sequence[tuple[str, float]]:
         """The mixes that people compare, on any card, with the bits of their base type."""
-        return USUAL_MIXES
+        return LLAMA_CPP.usual_formats(gpu)
 
     def prepare(self, model: Model, deployment: OllamaDeployment, workload: Workload = ONE_REQUEST) -> Prepared:
         """What many lengths share; the model remembers their graphs."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,16 +89,15 @@ def styles() -> Mapping[str, Style]:
     found = {}
     for row in csv.DictReader(text.splitlines()):
         words = row["flags"].split()
-        flags = {name: name in words for name in _FLAGS}
-        numbers = {name: int(value) for name, _, value in (word.partition("=") for word in words) if value}
+        said: dict[str, Any] = {name: name in words for name in _FLAGS}
+        said |= {name: int(value) for name, _, value in (word.partition("=") for word in words) if value}
         style = Style(
             architecture=row["architecture"],
             block=row["block"],
             rows=row["rows"],
             positions=int(row["positions"]),
             gating=row["gating"],
-            **flags,
-            **numbers,
+            **said,
         )
         found[row["model_type"]] = style
     return found
