@@ -132,6 +132,17 @@ def read_overrides(text: str, option: str) -> str:
     return _text(found)
 
 
+_READ_OVERRIDES: Final = ("max_position_embeddings", "rope_scaling", "rope_parameters", "text_config", "model_type")
+
+
+def override_notes(hf_overrides: str | None) -> tuple[str, ...]:
+    """What of --hf-overrides no plan reads."""
+    unread = [key[:40] for key in _object(hf_overrides) if key not in _READ_OVERRIDES]
+    if not unread:
+        return ()
+    return (f"--hf-overrides: not planned, though memory may depend on it: {', '.join(unread[:8])}",)
+
+
 def overrides_of(hf_overrides: str | None, rope_scaling: str | None) -> dict[str, Any]:
     """What lies over config.json; {} where nothing does."""
     found = dict(_object(hf_overrides))

@@ -207,7 +207,7 @@ def test_lora_doubles_the_graphs() -> None:
     """51 + 35 sizes at max_num_seqs 256; twice with cudagraph_specialize_lora (config/compilation.py 0.12.0)."""
     model = load_model(LLAMA)
     counts = [
-        graph_count(model, resolved(LLAMA, version, max_num_seqs=256, max_loras=slots))
-        for version, slots in (("0.19.0", 0), ("0.19.0", 1), ("0.10.2", 1))
+        graph_count(model, resolved(LLAMA, version, max_num_seqs=256, enable_lora=lora))
+        for version, lora in (("0.19.0", False), ("0.19.0", True), ("0.10.2", True))
     ]
     assert counts == [86, 172, 67]
