@@ -157,9 +157,11 @@ spec:
   replicas: 2
   leaderWorkerTemplate:
     size: 2
-    leaderTemplate: {spec: {containers: [{name: l, image: "vllm/vllm-openai:v0.9.2", resources: {limits: {nvidia.com/gpu: 8}},
+    leaderTemplate: {spec: {containers: [{name: l, image: "vllm/vllm-openai:v0.9.2",
+      resources: {limits: {nvidia.com/gpu: 8}},
       command: [sh, -c, "start.sh leader; vllm serve a/b --tensor-parallel-size 8 --pipeline-parallel-size 2"]}]}}
-    workerTemplate: {spec: {containers: [{name: w, image: "vllm/vllm-openai:v0.9.2", command: [sh, -c, "start.sh worker"]}]}}
+    workerTemplate: {spec: {containers: [{name: w, image: "vllm/vllm-openai:v0.9.2",
+      command: [sh, -c, "start.sh worker"]}]}}
 """
     launch = read(text, "lws.yaml")
     assert launch.form == "lws"
@@ -198,14 +200,16 @@ def test_slurm_gives_nodes_gpus_card_and_memory(gres: str, key: str | None) -> N
 
 
 def test_slurm_variables_are_those_of_its_directives() -> None:
-    text = "#!/bin/bash\n#SBATCH -N 1\n#SBATCH --gpus-per-node=h100:2\n#SBATCH --mem-per-gpu=100G\nvllm serve a/b -tp $SLURM_GPUS_ON_NODE\n"
+    text = "#!/bin/bash\n#SBATCH -N 1\n#SBATCH --gpus-per-node=h100:2\n#SBATCH --mem-per-gpu=100G\n"
+    text += "vllm serve a/b -tp $SLURM_GPUS_ON_NODE\n"
     found = plan(text, "x.slurm")
     assert (found.get("tensor-parallel-size"), found.gpus, found.card_key) == (2, 2, "h100-sxm-80gb")
     assert found.host == {"memory_limit_bytes": 200 * GIB}
 
 
 def test_trl_yaml() -> None:
-    text = "model_name_or_path: a/b\ndataset_name: x\nuse_peft: true\nlora_r: 8\nload_in_4bit: true\nmax_length: 2048\npacking: true\nlearning_rate: 2e-5\n"
+    text = "model_name_or_path: a/b\ndataset_name: x\nuse_peft: true\nlora_r: 8\nload_in_4bit: true\n"
+    text += "max_length: 2048\npacking: true\nlearning_rate: 2e-5\n"
     launch = read(text, "sft.yaml")
     [found] = launch.plans
     assert (launch.form, found.tool, found.gpus) == ("trl", "trl", None)
