@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from planner.cli.deployment_options import GpuMemoryOption, GpuOption
-from planner.errors import UsageError
+from planner.errors import NotRecognised, UsageError
 from planner.model.load import load_model
 from planner.report.accuracy import serving_page
 from planner.report.rows import Format
 from planner.report.start_log import render_log
-from planner.report.validation import render_summary, render_unscored
+from planner.report.validation import render_each, render_summary, render_unscored
 from planner.units import GIB, parse_size
 from planner.validation.cases import bundled_vllm_cases, load_cases
 from planner.validation.log import read_log
@@ -48,6 +48,9 @@ def validate(
     unscored: Annotated[
         bool, typer.Option("--unscored", help="List the cases that were not scored instead, and why.")
     ] = False,
+    each: Annotated[
+        bool, typer.Option("--each", help="List every case with planned, measured and error (also --format csv).")
+    ] = False,
     page: Annotated[bool, typer.Option("--accuracy-page", help="Print the accuracy page in Markdown.")] = False,
     format: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TABLE,
 ) -> None:
@@ -55,7 +58,7 @@ def validate(
 
     With --log, vLLM's flags, memory lines and errors are read from a start-up log, the same start is planned, and
     planned and measured stand side by side; --format json also prints the start, under `case`, as a case for --cases
-    (name its card with --gpu: logs seldom do). A log of SGLang is read and shown.
+    (name its card with --gpu: logs seldom do). Logs of SGLang and TensorRT-LLM are read the same way.
 
     Examples: vram-planner validate; vram-planner validate --by version; vram-planner validate --cases mine.jsonl;
     vram-planner validate --log serve.log meta-llama/Llama-3.1-8B-Instruct --gpu H100
@@ -73,6 +76,9 @@ def validate(
         typer.echo(serving_page(measured, rows, left), nl=False)
         return
     query = {"cases": str(cases) if cases else "bundled", "by": by.value, "once": once}
+    if each:
+        typer.echo(render_each(rows, left, format=format.value, query=query))
+        return
     if unscored:
         typer.echo(render_unscored(left, format=format.value, query=query))
         return
@@ -80,11 +86,17 @@ def validate(
 
 
 def _compare_log(path: Path, model: str | None, gpu: str | None, gpu_memory: str | None, format: str) -> str:
-    log = read_log(path)
+    try:
+        log = read_log(path)
+    except NotRecognised:
+        log = None
+    if log is None or log.engine != "vllm":
+        from planner.validation.engine_log import logged_start  # a log of vLLM does not need it
+
+        found = logged_start(path, model=model, gpu=gpu, gpu_memory=gpu_memory)
+        return render_log(found.log, found.case, found.rows, found.unscored, found.plan, format=format)
     name = model or log.flags.get("model")
     size = parse_size(gpu_memory, option="--gpu-memory") / GIB if gpu_memory is not None else None
-    if log.engine != "vllm":
-        return render_log(log, None, (), (), None, format=format)
     if not isinstance(name, str):
         raise UsageError("the log names no model: pass it, validate --log FILE MODEL", field="model")
     case = log.as_case(path.name, name, gpu=gpu, gpu_memory_gib=size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -71,9 +72,8 @@ def training_json(
         "ranks": [{"rank": 0, "components": [asdict(part) for part in plan.components]}],
         "peak": {
             "allocated_bytes": plan.allocated_bytes,
-            "reserved_bytes": plan.reserved_bytes,
-            "device_bytes": plan.device_bytes,
             "phase": plan.peak_phase,
+            **_memory_json(plan),
         },
         "needed": {"low_bytes": plan.needed_low, "best_bytes": plan.needed_best, "high_bytes": plan.needed_high},
         "phases": [asdict(phase) for phase in plan.phases],
@@ -84,6 +84,30 @@ def training_json(
         **_levers_json(advice),
         "notes": list(plan.notes),
     }
+
+
+def _memory_json(plan: TrainingPlan) -> dict[str, object]:
+    """Reserved and device memory at best, and their bands; nothing where only the verdict was planned."""
+    memory = plan.memory
+    if memory is None:
+        return {}
+    bands = {"reserved": asdict(memory.reserved), "device": asdict(memory.device)}
+    best = {"reserved_bytes": memory.reserved.best, "device_bytes": memory.device.best}
+    return {**best, "bands": bands, "replayed": memory.derived}
+
+
+def _memory_lines(plan: TrainingPlan) -> list[str]:
+    """What a card must have, and what torch and nvidia-smi will show on this one."""
+    memory = plan.memory
+    if memory is None:
+        return []
+    how = "the step replayed through torch's allocator" if memory.derived else memory.source
+    rows = [f"a card must have {gib(plan.needed_best)} to {gib(plan.needed_high)} GiB"]
+    rows += [
+        f"{label} {gib(band.best)} GiB ({gib(band.low)} to {gib(band.high)})"
+        for label, band in (("torch will reserve", memory.reserved), ("nvidia-smi will show", memory.device))
+    ]
+    return [f"{'; '.join(rows)} [{how}]", ""]
 
 
 def _levers_json(advice: Advice | None) -> dict[str, object]:
@@ -107,7 +131,7 @@ def verdict_text(plan: TrainingPlan) -> str:
     return (
         f"{plan.model.id}, {recipe.method} on {recipe.num_gpus} x {plan.gpu.name}"
         f" ({gib(plan.gpu_memory_bytes)} GiB){shared}: {gib(plan.allocated_bytes)} GiB allocated at the peak"
-        f" ({plan.peak_phase}), {gib(plan.needed_best)} to {gib(plan.needed_high)} GiB of card{short}"
+        f" ({plan.peak_phase}), {gib(plan.needed_best)} to {gib(plan.needed_high)} GiB needed of the card{short}"
     )
 
 
@@ -128,6 +152,7 @@ def training_table(
     lines += [recipe_line(plan), bytes_per_parameter(plan.states, plan.recipe), ""]
     lines += [_breakdown(plan, markdown=markdown, width=width), ""]
     lines += [_phases(plan, markdown=markdown, width=width), ""]
+    lines += _memory_lines(plan)
     if plan.host_bytes:
         lines += [f"host memory: {format_size(plan.host_bytes)} per GPU", ""]
     if explain:
@@ -244,16 +269,22 @@ def render_training(
     colour: bool = False,
     explain: bool = False,
     width: Width = "terminal",
+    command: Sequence[str] = (),
 ) -> str:
-    """The plan in the format asked for ("table", "json", "csv" or "markdown")."""
+    """The plan in the format asked for ("table", "json", "csv" or "markdown").
+
+    Args:
+        command: the words that run the recipe.
+    """
     if format == "json":
-        return json.dumps(training_json(plan, largest, advice), indent=1)
+        return json.dumps({**training_json(plan, largest, advice), "command": list(command)}, indent=1)
     if format == "csv":
         return training_csv(plan)
     if format == "html":
         from planner.report.html.results import training_page  # only a page pays for it
 
         return training_page(plan, largest, advice)
-    return training_table(
+    text = training_table(
         plan, largest, advice=advice, colour=colour, explain=explain, markdown=format == "markdown", width=width
     )
+    return f"{text}\n\n{' '.join(shlex.quote(word) for word in command)}" if command else text

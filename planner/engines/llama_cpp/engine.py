@@ -15,6 +15,7 @@ from planner.contract.section import Section
 from planner.contract.workload import ONE_REQUEST, Workload
 from planner.engines.llama_cpp.command import command_words
 from planner.engines.llama_cpp.deployment import Deployment as LlamaDeployment
+from planner.engines.llama_cpp.levers import serving_levers
 from planner.engines.llama_cpp.plan import LlamaPlan, plan_serving
 from planner.engines.llama_cpp.section import section
 from planner.engines.llama_cpp.tables.releases import NEWEST
@@ -35,7 +36,9 @@ class LlamaCpp:
     name: Final = "llama.cpp"
     title: Final = "llama.cpp"
     Deployment: Final = LlamaDeployment
-    axes: Final = Axes(quantization="quantization", cache="cache_type_k", length="ctx_size")
+    axes: Final = Axes(
+        quantization="quantization", cache="cache_type_k", length="ctx_size", on_cards=(("n_gpu_layers", "999"),)
+    )
     lever_table: Final = "planner.engines.llama_cpp.tables:levers.csv"
 
     @property
@@ -84,8 +87,6 @@ class LlamaCpp:
 
     def levers(self, plan: LlamaPlan) -> Iterable[Lever]:
         """What could be changed, the cheapest first."""
-        from planner.engines.llama_cpp.levers import serving_levers  # a plan that fits need not pay for it
-
         return serving_levers(plan)
 
     def layouts(self, model: Model, deployment: LlamaDeployment) -> Iterable[Layout]:

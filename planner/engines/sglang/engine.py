@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from planner.contract.engine import AtLength, Axes, Layout, MeasuredStart, Prepared
+from planner.contract.engine import AtLength, Axes, Layout, Prepared
 from planner.contract.lever import Lever
 from planner.contract.parser import Parsed, Takes
 from planner.contract.section import Section
@@ -16,6 +16,7 @@ from planner.engines.sglang.deployment import Deployment as SglangDeployment
 from planner.engines.sglang.plan import SglangPlan, plan_serving
 from planner.engines.sglang.section import section
 from planner.engines.sglang.tables.flags import check_release, option_takes, other_flags
+from planner.engines.sglang.tables.quantization import model_asked_for
 from planner.engines.sglang.tables.releases import NEWEST, OLDEST, parse_release
 from planner.hardware.gpus import Gpu
 from planner.memory.usual_formats import UsualFormat, usual_formats
@@ -87,7 +88,7 @@ class Sglang:
         notes: tuple[str, ...] = (),
     ) -> SglangPlan:
         """The plan of one deployment."""
-        return plan_serving(model, deployment, workload, notes=notes)
+        return plan_serving(_model(model, deployment), deployment, workload, notes=notes)
 
     def usual_formats(self, gpu: Gpu | None) -> Sequence[UsualFormat]:
         """Of the formats that people compare those that the card's kernels take."""
@@ -95,7 +96,7 @@ class Sglang:
 
     def prepare(self, model: Model, deployment: SglangDeployment, workload: Workload = ONE_REQUEST) -> Prepared:
         """What many lengths share."""
-        return _Prepared(model, deployment, workload)
+        return _Prepared(_model(model, deployment), deployment, workload)
 
     def command(self, plan: SglangPlan) -> Sequence[str]:
         """The `python -m sglang.launch_server` line."""
@@ -117,11 +118,9 @@ class Sglang:
 
         return layouts(model, deployment)
 
-    def read_log(self, lines: Iterable[str]) -> MeasuredStart:
-        """What a start-up log says."""
-        from planner.engines.sglang.log import read_log
 
-        return read_log(lines)
+def _model(model: Model, deployment: SglangDeployment) -> Model:
+    return model_asked_for(model, deployment.quantization, deployment.engine_version)
 
 
 SGLANG: Final = Sglang()

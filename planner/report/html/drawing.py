@@ -70,8 +70,9 @@ def curve(title: str, points: Sequence[tuple[int, int]], *, across: str, up: str
     ]
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
     every = max(1, len(points) // 6)
+    anchors = ["middle"] * (len(points) - 1) + ["end"]
     marks = "".join(
-        f'<text x="{x:.1f}" y="{_CHART - 8}" text-anchor="{"end" if index == len(placed) - 1 else "middle"}">{points[index][0]:,}</text>'
+        f'<text x="{x:.1f}" y="{_CHART - 8}" text-anchor="{anchors[index]}">{points[index][0]:,}</text>'
         for index, (x, _) in enumerate(placed)
         if index % every == 0
     )
