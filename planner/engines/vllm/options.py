@@ -31,6 +31,8 @@ def notes_on_options(deployment: Deployment, profile: EngineProfile) -> Iterator
     if deployment.passed:
         own = [word for word in words_of(deployment) if word.startswith("--")]
         yield from read_other_flags(list(deployment.passed), version=profile.version, own=own)
+    if deployment.kv_transfer_config is not None:
+        yield "--kv-transfer-config: not planned, though memory may depend on it: buffers of the connector"
     if deployment.swap_space_bytes is not None:
         yield _swap_note(profile)
 
