@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from planner.contract.inputs import words_of
+from planner.contract.inputs import inputs_of, words_of
 from planner.engines.vllm.deployment import Deployment
 from planner.engines.vllm.tables.flags import check_versions, read_other_flags
 from planner.engines.vllm.tables.profile import EngineProfile
@@ -20,6 +20,20 @@ def check_options(deployment: Deployment, typed: tuple[str, ...]) -> None:
         UsageError: vLLM has that option, but not in this version; names the nearest it has.
     """
     check_versions(typed, deployment.engine_version)
+
+
+def check_release(deployment: Deployment) -> None:
+    """Every input that is set is one of this release, whoever set it.
+
+    Raises:
+        UsageError: as `check_options`.
+    """
+    stated = (
+        one.spelling
+        for one in inputs_of(type(deployment))
+        if not one.option.ours and getattr(deployment, one.name) != one.default
+    )
+    check_versions(stated, deployment.engine_version)
 
 
 def notes_on_options(deployment: Deployment, profile: EngineProfile) -> Iterator[str]:
