@@ -47,6 +47,32 @@ def read_limits(text: str, option: str) -> str:
     return _text(found)
 
 
+def read_json(text: str, option: str) -> str:
+    """Any JSON object, kept as it is.
+
+    Raises:
+        UsageError: not a JSON object.
+    """
+    return _text(read_object(text, option))
+
+
+def pixels_of(processor: str | None, limits: str | None) -> int | None:
+    """Pixels of an image at most: the processor's max_pixels or size, or the size stated with the limit."""
+    kwargs = _object(processor)
+    images = kwargs.get("images_kwargs")
+    size = kwargs.get("size")
+    hint = _object(limits).get("image")
+    stated = [
+        kwargs.get("max_pixels"),
+        images.get("max_pixels") if isinstance(images, dict) else None,
+        size.get("longest_edge") if isinstance(size, dict) else None,
+    ]
+    if isinstance(hint, dict) and type(hint.get("width")) is int and type(hint.get("height")) is int:
+        stated.append(hint["width"] * hint["height"])
+    found = [value for value in stated if type(value) is int and value > 0]
+    return min(found, default=None)
+
+
 def images_of(text: str | None) -> int | None:
     """Images of a prompt that the limits state; None where they state none."""
     return items_of(text, "image")

@@ -1,4 +1,4 @@
-"""Every flag of vLLM is an input, or the table says what memory depends on it; what has no list is not called harmless."""
+"""Every flag of vLLM is an input, or the table says what memory depends on it; no list, no claim of harmlessness."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_a_validated_version_has_neither(version: str) -> None:
         ("0.10.2", 154, "older than 0.19"),
         ("0.18.1", 512, "older than 0.19"),
         ("0.24.0", 512, "newer than 0.19"),
-        ("0.33.0", 1024, "newer than 0.19"),
+        ("0.33.0", 512, "newer than 0.19"),
     ],
 )
 def test_another_has_both(version: str, mib: int, where: str) -> None:
@@ -101,8 +101,18 @@ def test_measured_starts_lie_in_the_bands_more_often() -> None:
     assert inside > alone > 0
 
 
-def test_a_runner_without_figures_in_that_release_is_refused_with_what_to_do() -> None:
-    deployment = Deployment(gpu=find_gpu("H100"), engine_version="0.7.3", model_runner="v1")
-    with pytest.raises(UsageError, match="--model-runner") as caught:
-        plan_serving(load_model("Qwen/Qwen3-8B"), deployment)
-    assert caught.value.field == "engine_version"
+@pytest.mark.parametrize(
+    ("version", "runners"),
+    [
+        ("0.7.3", ("v0", "v1")),
+        ("0.10.2", ("v0", "v1")),
+        ("0.19.0", ("v1",)),
+        ("0.27.1", ("v1", "v2")),
+        ("0.33.0", ("v1", "v2")),
+    ],
+)
+def test_every_runner_of_a_release_can_be_planned(version: str, runners: tuple[str, ...]) -> None:
+    for runner in runners:
+        assert plan(version, model_runner=runner).kv_cache_bytes > 40 * 1024 * MIB
+    with pytest.raises(UsageError, match="runner"):
+        plan(version, model_runner="v2" if "v2" not in runners else "v0")

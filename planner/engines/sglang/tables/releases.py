@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Final
 
@@ -23,6 +23,7 @@ _VERSION: Final = re.compile(
 )
 
 
+@lru_cache(maxsize=256)
 def parse_release(text: str) -> Release:
     """(0, 4, 9, 2) of "0.4.9.post2"; what follows a "dev" or "+" does not count.
 
