@@ -187,14 +187,14 @@ def _completed(name: str, named: Mapping[str, _Named]) -> str:
 
 
 def _known(known: _Named, name: str, equals: str, value: str, left: list[str]) -> list[str]:
-    """One option of ours with its value attached; a switch says whether what it is spelled as holds."""
+    """One option of ours with its value attached, a switch resolved to on or off."""
     one = known.input
     if known.sets is not None and str not in one.kinds:
         text = value if equals else (left.pop(0) if left and is_switch_word(left[0]) else "true")
         on = read_value(one, text, spelled=name)
-        return [f"{name}=" + ("true" if on else "false")]
+        return [f"{name}=" + ("true" if on == known.sets else "false")]
     if known.sets is not None and not equals:
-        return [f"{name}=true"]
+        return [f"{name}={'true' if known.sets else 'false'}"]
     if one.option.bare and not equals and not (left and left[0].lower() in one.option.choices):
         return [f"{name}={one.option.bare}"]
     if equals:

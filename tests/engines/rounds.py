@@ -47,6 +47,7 @@ VALUES: dict[str, list[Any]] = {
     "kv_transfer_config": ['{"kv_connector": "NixlConnector", "kv_role": "kv_both"}'],
     "speculative_config": ['{"method": "mtp", "num_speculative_tokens": 2}'],
     "limit_mm_per_prompt": ['{"image": 1}', '{"image": 0, "video": 0}', '{"image": 4, "video": 0}'],
+    "mm_processor_kwargs": ['{"max_pixels": 200704}', '{"max_pixels": 8000000}'],
     "batch_size": [1, 8],
 }
 

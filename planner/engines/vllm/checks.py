@@ -32,12 +32,12 @@ def check_together(deployment: Deployment) -> None:
     """
     if deployment.max_model_len == 0:
         raise UsageError("--max-model-len is 0; expected 1 or more, or -1 for what fits", field="max_model_len")
-    if deployment.num_speculative_tokens and deployment.speculative_config is not None:
-        if deployment.num_speculative_tokens != draft_tokens_of(deployment.speculative_config):
-            raise UsageError(
-                "--num-speculative-tokens and --speculative-config say different numbers of tokens; give the second",
-                field="num_speculative_tokens",
-            )
+    counted, config = deployment.num_speculative_tokens, deployment.speculative_config
+    if counted and config is not None and counted != draft_tokens_of(config):
+        raise UsageError(
+            "--num-speculative-tokens and --speculative-config say different numbers of tokens; give the second",
+            field="num_speculative_tokens",
+        )
     if deployment.lora_slots and deployment.max_lora_rank not in _LORA_RANKS:
         ranks = ", ".join(str(rank) for rank in _LORA_RANKS)
         raise UsageError(f"--max-lora-rank is {deployment.max_lora_rank}; vLLM takes {ranks}", field="max_lora_rank")

@@ -1,9 +1,9 @@
 """vLLM's own command-line flags: which version has which, whether it takes a value, and what memory depends on it.
 
 The table (`flags.csv`) was read from `engine/arg_utils.py` and `entrypoints/openai/cli_args.py` of 13 releases
-between 0.6.6 and 0.33.0. An empty first or last version means it was there at that end. Its column `memory` says whether
-a flag touches memory of the card, of the host, none (servers, logs, tokenizers, networks), or "unknown", where nobody
-has looked; `flags_memory.csv` says what changes.
+between 0.6.6 and 0.33.0. An empty first or last version means it was there at that end. Its column `memory` says
+whether a flag touches memory of the card, of the host, none (servers, logs, tokenizers, networks), or "unknown", where
+nobody has looked; `flags_memory.csv` says what changes.
 """
 
 from __future__ import annotations
