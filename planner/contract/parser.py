@@ -268,10 +268,7 @@ def _values(
             given[one.name] = (*given.get(one.name, ()), *(_listed(one, part, spelled) for part in parts))
             typed.setdefault(one.name, spelled)
             continue
-        if known.sets is False and one.is_switch:
-            value: Any = not read_value(one, text, spelled=spelled)
-        else:
-            value = read_value(one, text, spelled=spelled)
+        value = read_value(one, text, spelled=spelled)  # a switch is resolved already, `--no-...` too
         if one.option.several and one.name in given:
             value = (*given[one.name], *value)
         elif one.name in given and given[one.name] != value:
