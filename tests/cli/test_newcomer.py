@@ -51,6 +51,7 @@ def test_half_a_name_finds_its_family(capsys: Capture, monkeypatch: Patch) -> No
 
 def test_a_tight_plan_says_why(capsys: Capture, monkeypatch: Patch) -> None:
     options = ("--gpu", "4090", "--max-model-len", "16K", "--gpu-memory-utilization", "0.93", "--format", "json")
+    options += ("--engine-version", "0.19.0")
     found = json.loads(run(capsys, monkeypatch, "serve", "Qwen/Qwen3-8B", *options).out)
     assert found["verdict"] == "tight"
     outside = ("context", "communicators", "cuda_graphs", "post_profile")
