@@ -67,15 +67,8 @@ def train(words: Sequence[str]) -> int:
     if not words or any(word in ("--help", "-h", "--help-all") for word in words):
         print_help("train", train.__doc__ or "", _RECORDS, everything="--help-all" in words)
         return 0
-    parsed = _parsed(words)
-    answer, trainer = parsed.record(Answer), parsed.record(TrainerWords)
-    text = parsed.positional[0] if parsed.positional else trainer.model_name_or_path
-    if text is None:
-        raise UsageError("no MODEL: give a bundled name, a folder, a file or a Hub id", field="model")
-    card = parsed.record(Card)
-    names = {one.name for one in inputs_of(Recipe)}
-    given = {name: value for name, value in parsed.given.items() if name in names}
-    recipe = Recipe(**recipe_of_words(trainer, given))
+    text, recipe, parsed = read_run(words, _RECORDS)
+    answer, card = parsed.record(Answer), parsed.record(Card)
     model = load_model(text, assume_family=answer.assume_family)
     plan = plan_training(model, recipe, card.gpu, gpu_memory_bytes=card.total_bytes)
     assert card.gpu is not None
@@ -93,24 +86,43 @@ def train(words: Sequence[str]) -> int:
     return 1 if plan.verdict == "does_not_fit" else 0
 
 
+def read_run(words: Sequence[str], records: tuple[type, ...]) -> tuple[str, Recipe, Parsed]:
+    """MODEL and the recipe of a command line, and what else was given.
+
+    Args:
+        records: everything that the command declares, the recipe and the trainers' words among it.
+
+    Raises:
+        UsageError: wrong words, no MODEL.
+    """
+    parsed = _parsed(words, records)
+    trainer = parsed.record(TrainerWords)
+    text = parsed.positional[0] if parsed.positional else trainer.model_name_or_path
+    if text is None:
+        raise UsageError("no MODEL: give a bundled name, a folder, a file or a Hub id", field="model")
+    names = {one.name for one in inputs_of(Recipe)}
+    given = {name: value for name, value in parsed.given.items() if name in names}
+    return text, Recipe(**recipe_of_words(trainer, given)), parsed
+
+
 def _is_short(plan: TrainingPlan, answer: Answer) -> bool:
     return plan.verdict != "fits" and answer.format != "csv"
 
 
-def _parsed(words: Sequence[str]) -> Parsed:
+def _parsed(words: Sequence[str], records: tuple[type, ...]) -> Parsed:
     """The words by the declarations, those of a `--config` file below them."""
-    parsed = _read(without_launcher(words))
+    parsed = _read(without_launcher(words), records)
     path = parsed.given.get("config")
     if path is None:
         return parsed
-    below = _read(words_of_file(path))
+    below = _read(words_of_file(path), records)
     return Parsed(positional=parsed.positional or below.positional, given={**below.given, **parsed.given},
                   typed={**below.typed, **parsed.typed})  # fmt: skip
 
 
-def _read(words: Sequence[str]) -> Parsed:
-    known = tuple(dashed(spelling) for record in _RECORDS for one in inputs_of(record) for spelling in one.spellings)
-    return parse(_RECORDS, words, hint=lambda name: near(dashed(name), known) if name.startswith("--") else "")
+def _read(words: Sequence[str], records: tuple[type, ...]) -> Parsed:
+    known = tuple(dashed(spelling) for record in records for one in inputs_of(record) for spelling in one.spellings)
+    return parse(records, words, hint=lambda name: near(dashed(name), known) if name.startswith("--") else "")
 
 
 def _advice(plan: TrainingPlan, recipe: Recipe, card: Card, answer: Answer) -> Advice:
