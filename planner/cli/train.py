@@ -14,11 +14,13 @@ from planner.contract.config_file import words_of_file
 from planner.contract.inputs import inputs_of, option
 from planner.contract.parser import Parsed, dashed, parse
 from planner.errors import UsageError
+from planner.hardware.contexts import cuda_context
 from planner.model.load import load_model
-from planner.report.training import render_training
+from planner.report.training import render_shape, render_training
 from planner.training.largest import largest_that_fits
 from planner.training.plan import TrainingPlan, plan_training
 from planner.training.recipe import Recipe, near
+from planner.training.stacks.megatron_shape import MegatronShape, megatron_peak
 from planner.training.trainer_words import TrainerWords, command, recipe_of_words, without_launcher
 
 if TYPE_CHECKING:
@@ -65,17 +67,12 @@ def train(words: Sequence[str]) -> int:
     --sharding fsdp --max-seq-length 8192
     """
     if not words or any(word in ("--help", "-h", "--help-all") for word in words):
-        print_help("train", train.__doc__ or "", _RECORDS, everything="--help-all" in words)
+        print_help("train", train.__doc__ or "", (*_RECORDS, MegatronShape), everything="--help-all" in words)
         return 0
-    parsed = _parsed(words)
-    answer, trainer = parsed.record(Answer), parsed.record(TrainerWords)
-    text = parsed.positional[0] if parsed.positional else trainer.model_name_or_path
-    if text is None:
-        raise UsageError("no MODEL: give a bundled name, a folder, a file or a Hub id", field="model")
-    card = parsed.record(Card)
-    names = {one.name for one in inputs_of(Recipe)}
-    given = {name: value for name, value in parsed.given.items() if name in names}
-    recipe = Recipe(**recipe_of_words(trainer, given))
+    if any(dashed(word).partition("=")[0] == "--hidden-size" for word in words):
+        return _shape(_parsed(words, (*_RECORDS, MegatronShape)))
+    text, recipe, parsed = read_run(words, _RECORDS)
+    answer, card = parsed.record(Answer), parsed.record(Card)
     model = load_model(text, assume_family=answer.assume_family)
     plan = plan_training(model, recipe, card.gpu, gpu_memory_bytes=card.total_bytes)
     assert card.gpu is not None
@@ -93,24 +90,63 @@ def train(words: Sequence[str]) -> int:
     return 1 if plan.verdict == "does_not_fit" else 0
 
 
+def read_run(words: Sequence[str], records: tuple[type, ...]) -> tuple[str, Recipe, Parsed]:
+    """MODEL and the recipe of a command line, and what else was given.
+
+    Args:
+        records: everything that the command declares, the recipe and the trainers' words among it.
+
+    Raises:
+        UsageError: wrong words, no MODEL.
+    """
+    parsed = _parsed(words, records)
+    trainer = parsed.record(TrainerWords)
+    text = parsed.positional[0] if parsed.positional else trainer.model_name_or_path
+    if text is None:
+        raise UsageError("no MODEL: give a bundled name, a folder, a file or a Hub id", field="model")
+    names = {one.name for one in inputs_of(Recipe)}
+    given = {name: value for name, value in parsed.given.items() if name in names}
+    return text, Recipe(**recipe_of_words(trainer, given)), parsed
+
+
+def _shape(parsed: Parsed) -> int:
+    """A Megatron-core encoder-decoder or BERT of which only the shape is given."""
+    shape, answer, card = parsed.record(MegatronShape), parsed.record(Answer), parsed.record(Card)
+    given = parsed.given
+    if parsed.positional:
+        raise UsageError(f"--hidden-size gives a shape, and {parsed.positional[0][:60]} a model", field="hidden_size")
+    if given.get("pipeline_parallel_size", 1) != 1 or given.get("context_parallel_size", 1) != 1:
+        raise UsageError("a shape is planned on one pipeline stage and context rank", field="pipeline_parallel_size")
+    ways = given.get("tensor_parallel_size", 1)
+    ranks = max(1, given.get("num_gpus", ways) // ways)
+    peak = megatron_peak(
+        shape, batch=given.get("per_device_train_batch_size", 1), ways=ways, ranks=ranks,
+        sequence_parallel=given.get("sequence_parallel", False), seq=given.get("max_seq_length"),
+    )  # fmt: skip
+    size = peak.allocated_bytes + (cuda_context(card.gpu).best_bytes if card.gpu else 0)
+    verdict = "fits" if size <= card.total_bytes else "does_not_fit"
+    print(render_shape(peak, verdict, size, card.total_bytes, format=answer.format))
+    return 0 if verdict == "fits" else 1
+
+
 def _is_short(plan: TrainingPlan, answer: Answer) -> bool:
     return plan.verdict != "fits" and answer.format != "csv"
 
 
-def _parsed(words: Sequence[str]) -> Parsed:
+def _parsed(words: Sequence[str], records: tuple[type, ...]) -> Parsed:
     """The words by the declarations, those of a `--config` file below them."""
-    parsed = _read(without_launcher(words))
+    parsed = _read(without_launcher(words), records)
     path = parsed.given.get("config")
     if path is None:
         return parsed
-    below = _read(words_of_file(path))
+    below = _read(words_of_file(path), records)
     return Parsed(positional=parsed.positional or below.positional, given={**below.given, **parsed.given},
                   typed={**below.typed, **parsed.typed})  # fmt: skip
 
 
-def _read(words: Sequence[str]) -> Parsed:
-    known = tuple(dashed(spelling) for record in _RECORDS for one in inputs_of(record) for spelling in one.spellings)
-    return parse(_RECORDS, words, hint=lambda name: near(dashed(name), known) if name.startswith("--") else "")
+def _read(words: Sequence[str], records: tuple[type, ...]) -> Parsed:
+    known = tuple(dashed(spelling) for record in records for one in inputs_of(record) for spelling in one.spellings)
+    return parse(records, words, hint=lambda name: near(dashed(name), known) if name.startswith("--") else "")
 
 
 def _advice(plan: TrainingPlan, recipe: Recipe, card: Card, answer: Answer) -> Advice:
