@@ -3,53 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from planner.launches.python.values import TORCH_TYPES, Known, Module, Scope, Unknown, arithmetic, dotted
 
 _LONGEST: Final = 10_000
 _DEEPEST: Final = 60
 # What says that a card has bfloat16: taken as true, since cards of this decade have it.
 _BF16_TESTS: Final = ("is_bf16_supported", "is_bfloat16_supported")
-
-
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """A value that cannot be read, why, and whether it is a computed list."""
-
-    why: str
-    computed_list: bool = False
-    settle: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """A value, and where it came from when it is not written where it is used."""
-
-    value: Any
-    how: str = "stated"
-
-
-@dataclass(slots=True)
-class Scope:
-    """The names of a function or of the module, in order of assignment."""
-
-    names: dict[str, list[tuple[int, ast.expr | None, bool]]] = field(default_factory=dict)
-    parameters: dict[str, ast.expr | None] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class Module:
-    """What a script declares: scopes, options of its parsers, fields of its classes, what `args` names."""
-
-    scope: Scope = field(default_factory=Scope)
-    options: dict[str, tuple[ast.expr | None, int]] = field(default_factory=dict)
-    classes: dict[str, dict[str, ast.expr | None]] = field(default_factory=dict)
-    parsed: set[str] = field(default_factory=set)
-    instances: dict[str, str] = field(default_factory=dict)
-    has_exec: bool = False
-    given: Mapping[str, str] = field(default_factory=dict)
-    words: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Evaluator:
@@ -133,7 +94,7 @@ class Evaluator:
         base = node.value
         if isinstance(base, ast.Name):
             if base.id in ("torch", "jnp", "tf"):
-                return Known(f"torch.{node.attr}") if node.attr in _TORCH_TYPES else Unknown(f"torch.{node.attr}")
+                return Known(f"torch.{node.attr}") if node.attr in TORCH_TYPES else Unknown(f"torch.{node.attr}")
             if base.id in self.module.parsed:
                 return self.option(node.attr, line)
             if base.id in self.module.instances:
@@ -203,7 +164,7 @@ class Evaluator:
             return Known({**a, **b}, how)
         if not all(isinstance(one, int | float) and not isinstance(one, bool) and abs(one) < 1e15 for one in (a, b)):
             return Unknown("is computed")
-        return _arithmetic(node.op, a, b, how)
+        return arithmetic(node.op, a, b, how)
 
     def _list(self, node: ast.List | ast.Tuple | ast.Set, scope: Scope, line: int) -> Known | Unknown:
         found: list[Any] = []
@@ -235,7 +196,7 @@ class Evaluator:
         return Known(found)
 
     def _subscript(self, node: ast.Subscript, scope: Scope, line: int) -> Known | Unknown:
-        if _dotted(node.value) == "os.environ":
+        if dotted(node.value) == "os.environ":
             return self._environment(node.slice, None, scope, line)
         holder, key = self.value(node.value, scope, line), self.value(node.slice, scope, line)
         if isinstance(holder, Unknown):
@@ -291,7 +252,7 @@ class Evaluator:
         return Known(found.value, f"default of the variable {text}") if isinstance(found, Known) else found
 
     def _call(self, node: ast.Call, scope: Scope, line: int) -> Known | Unknown:
-        name = _dotted(node.func)
+        name = dotted(node.func)
         last = name.rsplit(".", 1)[-1]
         if name in ("os.environ.get", "os.getenv", "environ.get", "getenv") and node.args:
             return self._environment(node.args[0], node.args[1] if len(node.args) > 1 else None, scope, line)
@@ -343,7 +304,7 @@ class Evaluator:
             if (
                 isinstance(inner, ast.Call)
                 and inner is not node
-                and _dotted(inner.func) in ("os.getenv", "os.environ.get")
+                and dotted(inner.func) in ("os.getenv", "os.environ.get")
             ):
                 found = self.value(inner, scope, line)
                 if isinstance(found, Unknown):
@@ -368,53 +329,8 @@ class Evaluator:
                 return self.value(keyword.value, scope, line)
             if keyword.arg == "default_factory" and isinstance(keyword.value, ast.Lambda):
                 return self.value(keyword.value.body, scope, line)
-            if keyword.arg == "default_factory" and _dotted(keyword.value) in ("list", "dict"):
-                return Known([] if _dotted(keyword.value) == "list" else {})
+            if keyword.arg == "default_factory" and dotted(keyword.value) in ("list", "dict"):
+                return Known([] if dotted(keyword.value) == "list" else {})
         if node.args:
             return self.value(node.args[0], scope, line)
         return Unknown("has no default")
-
-
-_TORCH_TYPES: Final = ("bfloat16", "float16", "half", "float32", "float", "float64", "int8", "uint8")
-
-
-def _arithmetic(operator: ast.operator, a: float, b: float, how: str) -> Known | Unknown:
-    try:
-        if isinstance(operator, ast.Add):
-            return Known(a + b, how)
-        if isinstance(operator, ast.Sub):
-            return Known(a - b, how)
-        if isinstance(operator, ast.Mult):
-            return Known(a * b, how)
-        if isinstance(operator, ast.FloorDiv):
-            return Known(a // b, how)
-        if isinstance(operator, ast.Div):
-            return Known(a / b, how)
-        if isinstance(operator, ast.Mod):
-            return Known(a % b, how)
-        if isinstance(operator, ast.Pow) and 0 <= b <= 64 and abs(a) <= 1024:
-            return Known(a**b, how)
-        if isinstance(operator, ast.LShift) and isinstance(a, int) and isinstance(b, int) and 0 <= b < 48:
-            return Known(a << b, how)
-    except (ZeroDivisionError, OverflowError):
-        pass
-    return Unknown("is computed")
-
-
-def _dotted(node: ast.expr) -> str:
-    """a.b.c of names and attributes; "" for anything else."""
-    parts: list[str] = []
-    for _ in range(20):
-        if isinstance(node, ast.Attribute):
-            parts.append(node.attr)
-            node = node.value
-        elif isinstance(node, ast.Name):
-            return ".".join([node.id, *reversed(parts)])
-        elif isinstance(node, ast.Call):
-            node = node.func
-        else:
-            break
-    return ".".join(["", *reversed(parts)]) if parts else ""
-
-
-dotted = _dotted

@@ -9,12 +9,14 @@ from typing import Final
 from planner.launches.around import image_engine
 from planner.launches.context import Context, Surroundings
 from planner.launches.documents import read_yaml
-from planner.launches.engines.others import read_llama, read_lms, read_ollama, read_sglang, read_trtllm
+from planner.launches.engines.llama_cpp import read_llama
+from planner.launches.engines.others import read_lms, read_ollama, read_sglang, read_trtllm
 from planner.launches.engines.server import start_plan
 from planner.launches.engines.vllm import read_vllm, without_entrypoint
 from planner.launches.record import LaunchError, LaunchPlan, Value
+from planner.launches.shell.containers import container
 from planner.launches.shell.script import Argument, Command, Reader, Script, Variable
-from planner.launches.shell.wrappers import base, container, skip_options, state_version, unwrap
+from planner.launches.shell.wrappers import base, skip_options, state_version, unwrap
 from planner.launches.trainers.launchers import read_training
 
 Words = list[Argument]
@@ -357,7 +359,7 @@ def start_image(
     elif engine in ("tgi", "lmdeploy"):
         keep(context, _named(context, engine, words, environment, around))
     if contained:
-        from planner.launches.engines.server import say_shared_memory
+        from planner.launches.engines.settling import say_shared_memory
 
         for plan in context.launch.plans[before:]:
             if plan.kind == "serve":

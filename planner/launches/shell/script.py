@@ -14,7 +14,8 @@ from typing import Final
 
 from planner.launches.record import Launch, LaunchError
 from planner.launches.secrets import Secrets
-from planner.launches.shell.lexer import MOST_WORDS, Heredoc, Part, Redirect, Token, Word, lex, normalise
+from planner.launches.shell.lexer import MOST_WORDS, lex
+from planner.launches.shell.tokens import Heredoc, Part, Redirect, Token, Word, normalise
 
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)", re.DOTALL)
 _EXPANSION: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])(?:\[([^\]]*)\])?(:?[-=?+])?(.*)", re.DOTALL)
