@@ -10,7 +10,7 @@ from planner.launches.engines.options import parse
 from planner.launches.engines.server import from_environment, read_given, start_plan
 from planner.launches.engines.settling import settle_gpus, settle_model
 from planner.launches.record import LaunchPlan
-from planner.launches.shell.script import Argument, Variable
+from planner.launches.shell.expansion import Argument, Variable
 
 
 def read_llama(

@@ -16,7 +16,7 @@ from planner.launches.engines.options import Given, parse
 from planner.launches.engines.server import config_given, from_environment, read_given, start_plan
 from planner.launches.engines.settling import say_shared_memory, settle_gpus, settle_model
 from planner.launches.record import LaunchPlan, Value
-from planner.launches.shell.script import Argument, Variable
+from planner.launches.shell.expansion import Argument, Variable
 
 # The options file of trtllm-serve: what becomes an input, under this name.
 TRTLLM_KEYS: Final = {

@@ -10,7 +10,7 @@ from planner.launches.documents import Map, as_map, read_yaml
 from planner.launches.engines.options import Given, Option, options, put_dotted, read_value
 from planner.launches.record import LaunchPlan, Value
 from planner.launches.secrets import is_secret_name
-from planner.launches.shell.script import Argument, Variable
+from planner.launches.shell.expansion import Argument, Variable
 
 
 def start_plan(context: Context, engine: str, around: Surroundings, environment: Mapping[str, Variable]) -> LaunchPlan:

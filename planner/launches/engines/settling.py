@@ -9,7 +9,7 @@ from typing import Final
 from planner.launches.around import device_count
 from planner.launches.context import Context, Surroundings
 from planner.launches.record import LaunchPlan, Value
-from planner.launches.shell.script import Argument, Variable
+from planner.launches.shell.expansion import Argument, Variable
 
 PARALLEL: Final = {
     "vllm": ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size"),

@@ -12,7 +12,7 @@ from planner.launches.engines.vllm import finish, put_keyword
 from planner.launches.manifests.pod_cards import pod_card
 from planner.launches.manifests.pods import devices, memory
 from planner.launches.shell.commands import read_shell
-from planner.launches.shell.script import Argument
+from planner.launches.shell.expansion import Argument
 
 
 def read_object(context: Context, one: Map, name: str) -> None:

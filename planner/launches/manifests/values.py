@@ -16,7 +16,7 @@ from planner.launches.manifests.pods import container_words, devices, memory, po
 from planner.launches.record import Value
 from planner.launches.shell.commands import start_image
 from planner.launches.shell.containers import say_tag
-from planner.launches.shell.script import Argument
+from planner.launches.shell.expansion import Argument
 
 # vllmConfig's keys, under vLLM's names.
 _VLLM_CONFIG: Final = {

@@ -16,7 +16,7 @@ from planner.launches.python.training import read_run
 from planner.launches.python.training_names import TRAINING
 from planner.launches.python.values import Known, Unknown, dotted
 from planner.launches.record import LaunchError
-from planner.launches.shell.script import Argument
+from planner.launches.shell.expansion import Argument
 from planner.launches.trainers.recipe import Run
 
 _MAGIC: Final = re.compile(r"^(\s*)([!%].*)$")

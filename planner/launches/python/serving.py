@@ -12,7 +12,7 @@ from planner.launches.engines.vllm import finish, put_keyword
 from planner.launches.python.module import FoundCall
 from planner.launches.python.values import Known, Unknown
 from planner.launches.record import LaunchPlan, Value
-from planner.launches.shell.script import Argument
+from planner.launches.shell.expansion import Argument
 
 if TYPE_CHECKING:
     from planner.launches.python.reading import Script
@@ -60,7 +60,7 @@ def _visible(script: Script) -> dict[str, Any]:
     """CUDA_VISIBLE_DEVICES that the script sets: os.environ["X"] = "0,1"."""
     import ast
 
-    from planner.launches.shell.script import Variable
+    from planner.launches.shell.expansion import Variable
 
     found: dict[str, Any] = {}
     for node in script.environment_assignments():

@@ -15,7 +15,8 @@ from planner.launches.engines.server import start_plan
 from planner.launches.engines.vllm import read_vllm, without_entrypoint
 from planner.launches.record import LaunchError, LaunchPlan, Value
 from planner.launches.shell.containers import container
-from planner.launches.shell.script import Argument, Command, Reader, Script, Variable
+from planner.launches.shell.expansion import Argument, Variable
+from planner.launches.shell.script import Command, Reader, Script
 from planner.launches.shell.wrappers import base, skip_options, state_version, unwrap
 from planner.launches.trainers.launchers import read_training
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from planner.launches.around import binary_size, device_count, image_engine
 from planner.launches.context import Context, Surroundings
-from planner.launches.shell.script import Argument, Variable
+from planner.launches.shell.expansion import Argument, Variable
 from planner.launches.shell.wrappers import ASSIGNS, table_of
 
 

@@ -8,7 +8,7 @@ from planner.launches.context import Surroundings
 
 
 def slurm_environment(words: list[str], around: Surroundings) -> dict[str, Any]:
-    from planner.launches.shell.script import Variable
+    from planner.launches.shell.expansion import Variable
 
     found: dict[str, Any] = {}
     nodes = around.nodes or 1

@@ -11,7 +11,7 @@ from typing import Any
 
 from planner.launches.around import binary_size, card_of, version_of
 from planner.launches.context import Context, Surroundings
-from planner.launches.shell.script import Argument, Variable
+from planner.launches.shell.expansion import Argument, Variable
 
 ASSIGNS = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from planner.launches.around import device_count
 from planner.launches.context import Context, Surroundings
 from planner.launches.record import Value
-from planner.launches.shell.script import Variable
+from planner.launches.shell.expansion import Variable
 from planner.launches.trainers import frameworks
 from planner.launches.trainers.accelerate import apply_accelerate
 from planner.launches.trainers.recipe import Run

@@ -9,7 +9,7 @@ from typing import Any, Final
 from planner.launches.around import device_count
 from planner.launches.context import Context, Surroundings
 from planner.launches.record import Value
-from planner.launches.shell.script import Argument, Variable
+from planner.launches.shell.expansion import Argument, Variable
 from planner.launches.shell.wrappers import base, skip_options, unwrap
 from planner.launches.trainers import frameworks
 from planner.launches.trainers.arguments import flag_words

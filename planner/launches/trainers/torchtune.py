@@ -11,7 +11,7 @@ from typing import Any
 from planner.launches.context import Context
 from planner.launches.documents import Map, Seq, as_map, at_path, read_yaml
 from planner.launches.record import Value
-from planner.launches.shell.script import Argument
+from planner.launches.shell.expansion import Argument
 from planner.launches.trainers.arguments import flag_words, overrides
 from planner.launches.trainers.launchers_of_tune import spread_of
 from planner.launches.trainers.recipe import DTYPES, Run
