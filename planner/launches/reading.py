@@ -6,13 +6,15 @@ import re
 from typing import Any, Final
 
 from planner.launches import recognise
+from planner.launches.cleaning import clean_launch
 from planner.launches.context import Context, Surroundings
 from planner.launches.documents import Map, as_map, read_json, read_yaml
+from planner.launches.engines.files import sglang_config
 from planner.launches.engines.others import read_trtllm_options
 from planner.launches.engines.server import config_given, start_plan
 from planner.launches.engines.vllm import read_config_file
 from planner.launches.manifests import compose, kubernetes, llama_swap, modelfile, ray, systemd, values
-from planner.launches.record import Launch, LaunchError, LaunchPlan, Settings, Value
+from planner.launches.record import Launch, LaunchError, LaunchPlan, Settings
 from planner.launches.settling import apply_settings
 from planner.launches.sharing import say_sharing
 from planner.launches.shell.commands import read_shell
@@ -71,34 +73,8 @@ def read_launch(text: str, *, name: str = "", settings: Settings | None = None) 
         launch.error = "the text is nested too deep to be read"
     if launch.error is not None:
         launch.plans = []
-    _clean(context)
+    clean_launch(context)
     return launch
-
-
-def _clean(context: Context) -> None:
-    launch, clean = context.launch, context.secrets.clean
-    for items in (launch.needs, launch.unread, launch.notes):
-        items[:] = [clean(one) for one in items]
-    if launch.error is not None:
-        launch.error = clean(" ".join(launch.error.split()))[:500]
-    for plan in launch.plans:
-        if "shm_bytes" not in plan.host:
-            plan.host.pop("ipc_host", None)  # it says what becomes of the shm size
-        plan.model = clean(plan.model) if plan.model is not None else None
-        plan.name = clean(plan.name)[:200] if plan.name is not None else None
-        for store in (plan.inputs, plan.further):
-            for key, value in list(store.items()):
-                store[key] = Value(_cleaned(value.value, clean), value.line, value.file, clean(value.how)[:200])
-
-
-def _cleaned(value: Any, clean: Any) -> Any:
-    if isinstance(value, str):
-        return clean(value)[:2000]
-    if isinstance(value, list):
-        return [_cleaned(one, clean) for one in value[:200]]
-    if isinstance(value, dict):
-        return {clean(str(key)): _cleaned(one, clean) for key, one in list(value.items())[:200]}
-    return value
 
 
 def read_text(context: Context, text: str, *, first_line: int = 1) -> None:
@@ -293,7 +269,7 @@ def _of_form(context: Context, form: str, node: Map) -> None:
             or "mem-fraction-static" in node
             or "mem_fraction_static" in node
         ):
-            _sglang_config(context, node)
+            sglang_config(context, node)
         else:
             _keep(context, read_config_file(context, node, Surroundings()))
     elif form == "tensorrt-llm-options":
@@ -304,18 +280,6 @@ def _of_form(context: Context, form: str, node: Map) -> None:
         context.add(plan)
     else:
         read_file(context, form, node)
-
-
-def _sglang_config(context: Context, node: Map) -> None:
-    from planner.launches.engines.server import map_given, read_given
-    from planner.launches.engines.settling import settle_gpus, settle_model
-
-    plan = start_plan(context, "sglang", Surroundings(), {})
-    others = read_given(context, plan, map_given("sglang", node))
-    model = others["model"].values[0] if "model" in others and others["model"].values else None
-    if settle_model(context, plan, model, Surroundings()):
-        settle_gpus(context, plan, Surroundings(), {})
-        context.add(plan)
 
 
 def _keep(context: Context, plan: LaunchPlan | None) -> None:

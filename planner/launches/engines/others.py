@@ -6,13 +6,12 @@ the `lms` command.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from planner.launches.context import Context, Surroundings
 from planner.launches.documents import Map, as_map, read_yaml
-from planner.launches.engines.options import Given, parse
+from planner.launches.engines.options import parse
 from planner.launches.engines.server import config_given, from_environment, read_given, start_plan
 from planner.launches.engines.settling import say_shared_memory, settle_gpus, settle_model
 from planner.launches.record import LaunchPlan, Value
@@ -200,13 +199,3 @@ def read_lms(
         " picks: it must be asked for"
     )
     return plan
-
-
-def given_names(given: Sequence[Given]) -> list[str]:
-    """The spellings of options, for people."""
-    return [one.spelled for one in given]
-
-
-def tag_names_quantisation(name: str) -> bool:
-    """Whether an Ollama tag says how the weights are stored."""
-    return re.search(r"q\d|fp16|bf16|f16", name.partition(":")[2].lower()) is not None

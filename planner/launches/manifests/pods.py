@@ -10,9 +10,10 @@ from planner.launches.around import Card, image_engine, kubernetes_size
 from planner.launches.context import Context, Surroundings
 from planner.launches.documents import Map, as_list, as_map, text_of
 from planner.launches.manifests.pod_cards import pod_card
-from planner.launches.shell.commands import download_of, start_image
+from planner.launches.shell.commands import start_image
 from planner.launches.shell.containers import say_tag
 from planner.launches.shell.expansion import Argument, Variable
+from planner.launches.shell.programs import download_of
 
 _GPU_KEYS: Final = re.compile(r"(?:nvidia|amd|gpu\.intel)\.com/(?:gpu(?:\.shared)?|mig-.+|i915|xe)|nvidia\.com/gpu|gpu")
 _REFERENCE: Final = re.compile(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")

@@ -7,7 +7,8 @@ from planner.launches.documents import Map
 from planner.launches.record import Value
 from planner.launches.trainers import accelerate, axolotl, llamafactory, torchtune, trl
 from planner.launches.trainers.completing import Spread, complete
-from planner.launches.trainers.recipe import SETTLES, Run
+from planner.launches.trainers.fields import SETTLES
+from planner.launches.trainers.recipe import Run
 from planner.launches.trainers.spread import apply_deepspeed, read_fsdp
 
 

@@ -14,7 +14,8 @@ from planner.launches.shell.wrappers import base, skip_options, unwrap
 from planner.launches.trainers import frameworks
 from planner.launches.trainers.arguments import flag_words
 from planner.launches.trainers.completing import Spread, complete
-from planner.launches.trainers.recipe import SETTLES, Run
+from planner.launches.trainers.fields import SETTLES
+from planner.launches.trainers.recipe import Run
 
 # Options of a launcher that stand alone; every other one takes a word.
 _TORCHRUN_ALONE: Final = (
