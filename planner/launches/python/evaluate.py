@@ -5,15 +5,14 @@ from __future__ import annotations
 import ast
 from typing import Any, Final
 
+from planner.launches.python.calls import Calls
 from planner.launches.python.values import TORCH_TYPES, Known, Module, Scope, Unknown, arithmetic, dotted
 
 _LONGEST: Final = 10_000
 _DEEPEST: Final = 60
-# What says that a card has bfloat16: taken as true, since cards of this decade have it.
-_BF16_TESTS: Final = ("is_bf16_supported", "is_bfloat16_supported")
 
 
-class Evaluator:
+class Evaluator(Calls):
     """Reads expressions of one module."""
 
     def __init__(self, module: Module) -> None:
@@ -41,7 +40,7 @@ class Evaluator:
         if isinstance(node, ast.Name):
             return self._name(node.id, scope, line)
         if isinstance(node, ast.Attribute):
-            return self._attribute(node, scope, line)
+            return self.attribute(node, scope, line)
         if isinstance(node, ast.UnaryOp):
             return self._unary(node, scope, line)
         if isinstance(node, ast.BinOp):
@@ -90,7 +89,8 @@ class Evaluator:
             return Unknown(f"{name} is set by exec", settle=name)
         return Unknown(f"{name} is not assigned in the text", settle=name)
 
-    def _attribute(self, node: ast.Attribute, scope: Scope, line: int) -> Known | Unknown:
+    def attribute(self, node: ast.Attribute, scope: Scope, line: int) -> Known | Unknown:
+        """The value of a name behind a dot: a parsed option, a field of a class, a key of a dictionary."""
         base = node.value
         if isinstance(base, ast.Name):
             if base.id in ("torch", "jnp", "tf"):
@@ -240,97 +240,3 @@ class Evaluator:
         body = self.value(node.body, scope, line)
         why = body.why if isinstance(body, Unknown) else test.why
         return Unknown(f"depends on what the script finds when it runs: {why}")
-
-    def _environment(self, name: ast.expr, default: ast.expr | None, scope: Scope, line: int) -> Known | Unknown:
-        key = self.value(name, scope, line)
-        text = str(key.value) if isinstance(key, Known) else "?"
-        if text in self.module.given:
-            return Known(self.module.given[text], "--set")
-        if default is None:
-            return Unknown(f'os.getenv("{text[:60]}") has no default', settle=text[:60])
-        found = self.value(default, scope, line)
-        return Known(found.value, f"default of the variable {text}") if isinstance(found, Known) else found
-
-    def _call(self, node: ast.Call, scope: Scope, line: int) -> Known | Unknown:
-        name = dotted(node.func)
-        last = name.rsplit(".", 1)[-1]
-        if name in ("os.environ.get", "os.getenv", "environ.get", "getenv") and node.args:
-            return self._environment(node.args[0], node.args[1] if len(node.args) > 1 else None, scope, line)
-        if last in _BF16_TESTS:
-            self.bf16_assumed = True
-            return Known(True, "a card with bfloat16")
-        if name in ("int", "float", "str", "bool") and len(node.args) == 1:
-            found = self.value(node.args[0], scope, line)
-            if isinstance(found, Unknown):
-                return found
-            try:
-                return Known({"int": int, "float": float, "str": str, "bool": bool}[name](found.value), found.how)
-            except (TypeError, ValueError, OverflowError):
-                return Unknown("is no number")
-        if name in (
-            "dict",
-            "SimpleNamespace",
-            "types.SimpleNamespace",
-            "argparse.Namespace",
-            "Namespace",
-            "EasyDict",
-            "edict",
-        ):
-            return self._keywords(node, scope, line)
-        if last in ("Option", "Argument") and node.args and name.startswith("typer"):
-            return self.value(node.args[0], scope, line)
-        if last == "field" or last == "Field":
-            return self._field_default(node, scope, line)
-        if name in ("list", "tuple", "set") and len(node.args) == 1:
-            return self.value(node.args[0], scope, line)
-        if name in ("os.path.join", "Path", "pathlib.Path") and node.args:
-            parts = [self.value(one, scope, line) for one in node.args]
-            if all(isinstance(one, Known) for one in parts):
-                return Known("/".join(str(one.value) for one in parts if isinstance(one, Known)))
-        if name == "getattr" and len(node.args) >= 2 and isinstance(node.args[1], ast.Constant):
-            return self._attribute(ast.Attribute(node.args[0], str(node.args[1].value), ast.Load()), scope, line)
-        if last == "get" and isinstance(node.func, ast.Attribute) and node.args:
-            holder, key = self.value(node.func.value, scope, line), self.value(node.args[0], scope, line)
-            if isinstance(holder, Known) and isinstance(holder.value, dict) and isinstance(key, Known):
-                if str(key.value) in holder.value:
-                    got = holder.value[str(key.value)]
-                    return got if isinstance(got, Unknown) else Known(got, holder.how)
-                return self.value(node.args[1], scope, line) if len(node.args) > 1 else Known(None)
-        if "open" in {
-            one.func.id for one in ast.walk(node) if isinstance(one, ast.Call) and isinstance(one.func, ast.Name)
-        }:
-            return Unknown("is read from a file")
-        for inner in ast.walk(node):
-            if (
-                isinstance(inner, ast.Call)
-                and inner is not node
-                and dotted(inner.func) in ("os.getenv", "os.environ.get")
-            ):
-                found = self.value(inner, scope, line)
-                if isinstance(found, Unknown):
-                    return found
-        return Unknown(f"is what {name[:60] or 'a call'}() gives")
-
-    def _keywords(self, node: ast.Call, scope: Scope, line: int) -> Known | Unknown:
-        found: dict[str, Any] = {}
-        for keyword in node.keywords:
-            one = self.value(keyword.value, scope, line)
-            if keyword.arg is None:
-                if isinstance(one, Known) and isinstance(one.value, dict):
-                    found.update(one.value)
-                    continue
-                return Unknown("a dictionary with parts that are not literal", computed_list=True)
-            found[keyword.arg] = one.value if isinstance(one, Known) else one
-        return Known(found)
-
-    def _field_default(self, node: ast.Call, scope: Scope, line: int) -> Known | Unknown:
-        for keyword in node.keywords:
-            if keyword.arg == "default":
-                return self.value(keyword.value, scope, line)
-            if keyword.arg == "default_factory" and isinstance(keyword.value, ast.Lambda):
-                return self.value(keyword.value.body, scope, line)
-            if keyword.arg == "default_factory" and dotted(keyword.value) in ("list", "dict"):
-                return Known([] if dotted(keyword.value) == "list" else {})
-        if node.args:
-            return self.value(node.args[0], scope, line)
-        return Unknown("has no default")
