@@ -20,12 +20,14 @@ from planner.diagnosis.messages.wordings import families
 CHUNK_BYTES = 1 << 20
 # A message with its process list and table is shorter than this; what stands before and after gives its context.
 EDGE_CHARS = 24_576
-BEFORE_CHARS = 5_000
-AFTER_CHARS = 5_000
-JOIN_CHARS = 6_000
+BEFORE_CHARS = 10_000
+AFTER_CHARS = 6_000
+JOIN_CHARS = 8_000
 # A passage begins with a line, where one begins so near: few messages begin within one.
 LINE_CHARS = 2_000
 PASSAGE_CHARS = 1 << 18
+# What is kept of an unrecognised text to show the lines most like a message.
+TAIL_CHARS = 1 << 18
 # Passages of so many characters at the start, and as many at the end, are read; the ones between are counted.
 KEPT_CHARS = 8 << 20
 # A program in a crash loop prints the same again: so many different passages are compared, and held only once.
@@ -66,7 +68,8 @@ class Passage:
 
 @dataclass(slots=True)
 class Scan:
-    """The passages of one text, and counts of what was seen; `text` is the whole of it if it is short."""
+    """The passages of one text, and counts of what was seen; `text` is the whole of it if it is short, `tail` its "
+    "end."""
 
     first: list[Passage] = field(default_factory=list)
     last: deque[Passage] = field(default_factory=deque)
@@ -76,6 +79,7 @@ class Scan:
     chars: int = 0
     lines: int = 0
     text: str = ""
+    tail: str = ""
     compared: dict[str, str] = field(default_factory=dict)
 
     def add(self, passage: Passage) -> None:
@@ -172,6 +176,7 @@ def scan(chunks: Iterable[str]) -> Scan:
         buffer = buffer[cut:]
     result.chars, result.lines = base + len(buffer), line + buffer.count("\n")
     result.text = buffer if base == 0 else ""
+    result.tail = buffer[-TAIL_CHARS:]
     return result
 
 
