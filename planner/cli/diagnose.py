@@ -74,15 +74,20 @@ def diagnose(
     base_quantization: what.BaseQuantizationOption = None,
     num_gpus: what.NumGpusOption = None,
     sharding: what.ShardingOption = None,
+    more: Annotated[
+        bool, typer.Option("--more", help="After the first screen: figures, reasons, cautions, all remedies.")
+    ] = False,
     format: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TABLE,
 ) -> None:
-    """Read an out-of-memory error and say which failure it is.
+    """Read an out-of-memory error and say what happened, whose memory it was, and what to do first.
 
-    Reads whole logs with colours, prefixes and several messages; prints what each figure means, the class of failure
-    with its evidence and how sure it is, and what to do in order. It only looks: no command is run, nothing in a
-    snapshot is executed. Exit status: 0 something was recognised, 2 nothing was, or the input cannot be read.
+    Reads whole logs with colours, prefixes and several messages; --more adds figures, reasons and further remedies. It
+    only looks: no command is run, nothing in a snapshot is executed. A pipe or device without an end is read for 2 GiB,
+    or until no byte has come for 60 seconds. Exit status: 0 something was recognised (also: "this is no memory
+    failure"), 2 nothing was, or the input cannot be read.
 
-    With --model the plan of what ran stands beside each figure: planned, in the text, and the difference.
+    With --gpu the card's capacity is known where the text prints none; with --model the plan of what ran stands beside
+    each figure: planned, in the text, and the difference.
 
     Examples: vram-planner diagnose train.log; vram-planner diagnose oom.txt snapshot.pickle --format json;
     vram-planner diagnose serve.log --model Qwen/Qwen3-8B --gpu 4090 --max-model-len 32768;
@@ -104,13 +109,15 @@ def diagnose(
         "attn_implementation": attn_implementation, "lora_rank": lora_rank, "optim": optim,
         "base_quantization": base_quantization, "num_gpus": num_gpus, "sharding": sharding,
     }  # fmt: skip
-    what.check_workload(model, train, {"gpu": gpu, "gpu_memory": gpu_memory, **common}, served, trained)
+    what.check_workload(model, train, common, served, trained)
     sources = files or ([] if lengths is not None or sys.stdin is None or sys.stdin.isatty() else ["-"])
     if not sources and lengths is None:
         raise UsageError("give a file, or - for standard input, or --lengths", field="FILE")
     if sources.count("-") + (lengths == "-") > 1:
         raise UsageError("standard input can be read only once; give - once", field="FILE")
-    diagnosis = diagnose_sources(*(Path(name) if name != "-" else name for name in sources)) if sources else None
+    capacity = _capacity(gpu, gpu_memory) if sources and (gpu or gpu_memory) else None
+    names = (Path(name) if name != "-" else name for name in sources)
+    diagnosis = diagnose_sources(*names, capacity_bytes=capacity) if sources else None
     if model is not None and diagnosis is not None:
         from planner.diagnosis.expectation.beside_plan import with_plan  # only with a plan: a tenth of a second
 
@@ -118,7 +125,14 @@ def diagnose(
         workload = what.workload_of(diagnosis, model, train=train, gpu=gpu, gpu_memory=gpu_memory, options=options)
         diagnosis = with_plan(diagnosis, workload)
     buckets = _buckets(lengths, max_waste, multiple) if lengths is not None else None
-    typer.echo(render_diagnosis(diagnosis, format=format, buckets=buckets))
+    typer.echo(render_diagnosis(diagnosis, format=format, buckets=buckets, more=more))
+
+
+def _capacity(gpu: str | None, gpu_memory: str | None) -> int:
+    """What the driver of the stated card reports."""
+    from planner.cli.deployment_options import find_card  # only with a card: its imports cost a tenth
+
+    return find_card(gpu, gpu_memory)[1]
 
 
 def _buckets(lengths: str, max_waste: float, multiple: int) -> Buckets:

@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from planner.diagnosis.headline import headline, whose
 from planner.diagnosis.messages.wordings.not_memory import KINDS as NOT_MEMORY
 from planner.diagnosis.messages.wordings.not_memory import POINTERS
 from planner.diagnosis.remedies.choice import actions, cautions
 from planner.diagnosis.result import Finding, Message
 from planner.diagnosis.rules.ownership import ownership, with_gpus
 from planner.diagnosis.rules.together import with_processes, with_snapshot, with_summary
+from planner.units import format_size
 
 # What reports a state rather than an error.
 STATES = ("memory summary", "gpu processes", "nvidia-smi", "memory snapshot")
@@ -69,8 +71,6 @@ def _joined(group: Sequence[Finding]) -> Finding:
 
 
 def _range(sizes: Sequence[int]) -> str:
-    from planner.units import format_size
-
     if len(sizes) < 2 or not sizes[0]:
         return ""
     return f", requests of {format_size(sizes[0])} to {format_size(sizes[-1])}"
@@ -146,9 +146,11 @@ def _ordered(findings: Iterable[Finding]) -> list[Finding]:
 def _finished(finding: Finding) -> Finding:
     """The finding with its shares, actions and cautions."""
     own = finding.ownership if finding.ownership.total is not None else ownership(finding.message)
+    finding = replace(finding, ownership=own)
     return replace(
         finding,
-        ownership=own,
+        headline=headline(finding),
+        whose=whose(finding),
         actions=actions(finding.message, finding.verdict, own),
         cautions=cautions(finding.message, finding.verdict),
     )

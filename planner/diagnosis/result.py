@@ -189,7 +189,12 @@ class BesidePlan(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One diagnosed message, summary or snapshot; `plan` is what the plan of a stated workload expected there."""
+    """One diagnosed message, summary or snapshot.
+
+    Attributes:
+        plan: what the plan of a stated workload expected there.
+        headline, whose: what happened, and whose the memory was, in a sentence each.
+    """
 
     message: Message
     verdict: Verdict
@@ -198,6 +203,8 @@ class Finding:
     tables: Mapping[str, Any] = field(default_factory=dict)
     plan: BesidePlan | None = None
     ownership: Ownership = field(default_factory=Ownership)
+    headline: str = ""
+    whose: str = ""
 
     @property
     def failure(self) -> FailureClass:
@@ -215,6 +222,8 @@ class Finding:
         row: dict[str, Any] = {
             "program": message.program,
             "version_hint": message.version_hint,
+            "headline": self.headline,
+            "whose_memory": self.whose,
             "class": verdict.failure,
             "second_class": verdict.second,
             "confidence": verdict.confidence,

@@ -105,8 +105,19 @@ def with_plan(diagnosis: Diagnosis, workload: Workload) -> Diagnosis:
         own = workload.of(finding.message)
         own = known.setdefault(own.taken, own)
         plan = expect(finding, own)
-        findings.append(replace(finding, plan=plan, actions=_actions(finding, plan)))
+        findings.append(replace(finding, plan=plan, actions=_actions(finding, plan), headline=_headline(finding, plan)))
     return replace(diagnosis, findings=tuple(findings))
+
+
+def _headline(finding: Finding, plan: Expectation) -> str:
+    """The sentence of the finding; where the weights alone are too large, that."""
+    if finding.failure in _NO_DEVICE or finding.message.kind in NOT_MEMORY or plan.weights_bytes <= plan.card_bytes:
+        return finding.headline
+    return (
+        f"The weights alone ({format_size(plan.weights_bytes)}) exceed the card ({format_size(plan.card_bytes)}): "
+        f"no batch"
+        " or length helps."
+    )
 
 
 def expect(finding: Finding, workload: Workload) -> Expectation:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from planner.diagnosis.messages.cleaning import Body, clean, excerpt
 from planner.diagnosis.messages.matches import RECALL_CHARS, MatchGroup, Seam, match_groups, read_piece
 from planner.diagnosis.messages.passages import Passage
-from planner.diagnosis.messages.surroundings import context_of, rank_of
+from planner.diagnosis.messages.surroundings import context_of, pid_of, rank_of
 from planner.diagnosis.messages.tensor_size import with_tensor_size
 from planner.diagnosis.messages.torch_release import torch_version
 from planner.diagnosis.messages.wordings.pattern import figures_of
@@ -58,9 +58,9 @@ def _message(group: MatchGroup, body: Body, raw: str) -> Message:
 
 def _surroundings(group: MatchGroup, body: Body, raw: str, at: int) -> dict[str, str]:
     """What the lines around say; a prefix's rank and time are in the raw line."""
-    context = context_of(body.padded, at, body.origin(group.end), group.family.program)
-    rank = rank_of(raw, at)
-    return {**context, **({"rank": rank} if rank else {})}
+    context = context_of(body.padded, raw, at, body.origin(group.end), group.family.program)
+    named = {"rank": rank_of(raw, at), "pid": pid_of(raw, at)}
+    return {**context, **{name: value for name, value in named.items() if value}}
 
 
 def _torch_details(message: Message, group: MatchGroup, body: str, backend: str) -> Message:

@@ -148,6 +148,8 @@ def phase_of(frames: Sequence[Frame], before: str, *, serving: bool) -> tuple[st
             return name, operation
     if _moves(frames):
         return "load", operation
+    if any("/generation/utils.py" in frame.path for frame in frames):
+        return ("prefill" if "_prefill" in whole else "decode"), operation
     for text in reversed(texts):
         inner = _inner(text, serving)
         if inner:

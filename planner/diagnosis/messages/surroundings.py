@@ -18,6 +18,7 @@ _TIME = re.compile(
     r"[EWI]\d{4} \d\d:\d\d:\d\d)"
 )
 _RANK = re.compile(r"\brank[ =:]?(\d{1,5})\b|\[rank(\d{1,5})\]|\b[TD]P(\d{1,4})\]", re.IGNORECASE)
+_PID = re.compile(r"\([^()\n]{0,60}\bpid=(\d{1,10})[^()\n]{0,60}\)")
 _ALLOC_CONF = re.compile(r"PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF[\"']?\]? ?[=:,] ?[\"']?([a-z][\w:.,>\[\]-]{1,200})")
 # Words that make a setting an advice: torch prints one with every error, people and pages repeat it.
 _ADVICE = re.compile(
@@ -51,24 +52,28 @@ _SAID = (
     ("max_num_batched_tokens", re.compile(r"max[_-]num[_-]batched[_-]tokens['\"]?[=: ] ?(\d{1,8})\b")),
     ("mem_fraction_static", re.compile(r"mem[_-]fraction[_-]static['\"]?[=: ] ?(0?\.\d{1,6})\b")),
     ("visible_devices", re.compile(r"(?:CUDA|HIP|ROCR)_VISIBLE_DEVICES[\"']?\]? ?= ?[\"']?([\d,]{1,64})")),
-    ("pid", re.compile(r"\bpid[=: ](\d{1,10})\b")),
 )
 _GRAPHS_OFF = re.compile(r"--enforce-eager\b|enforce_eager['\"]?[=:] ?True|--disable-cuda-graph\b")
+_CHECKPOINTING = re.compile(
+    r"torch/utils/checkpoint\.py|gradient_checkpointing['\"]?\s?[:= ] ?(?:[Tt]rue|unsloth|['\"]unsloth)"
+    r"|--gradient[_-]checkpointing\b(?! ?[Ff]alse)|enable_activation_checkpointing[=:] ?True"
+)
 _UTILIZATION = re.compile(r"gpu[_-]memory[_-]utilization['\"]?[=: ] ?(0?\.\d{1,6}|1\.0|1)\b")
 
 
-def context_of(text: str, start: int, end: int, family: str) -> dict[str, str]:
+def context_of(text: str, raw: str, start: int, end: int, family: str) -> dict[str, str]:
     """Name to value of what is recognised in the text around a message; nothing is guessed.
 
     Args:
         text: the passage with line prefixes blanked; the message stands from `start` to `end`.
+        raw: the passage as it is, as long: a program is also known by the form of its log lines.
         family: the program whose wording the message is.
     """
     low, high = max(0, start - BEFORE_CHARS), end + AFTER_CHARS
     before, around = text[low:start], text[low:high]
     found: dict[str, str] = {}
     frames = frames_around(around, start - low, end - low)
-    _program(found, frames, around, before, text[start:end], family)
+    _program(found, frames, around, before, raw[low:high], family)
     times = [m.group(1) for m in _TIME.finditer(text[low : end + 1])]
     if times:
         found["time"] = times[-1].split(" ", 1)[1] if times[-1][0].isalpha() and times[-1][1].isalpha() else times[-1]
@@ -85,6 +90,8 @@ def context_of(text: str, start: int, end: int, family: str) -> dict[str, str]:
         match = pattern.search(around)
         if match:
             found[name] = match.group(1)
+    if _CHECKPOINTING.search(around):
+        found["checkpointing"] = "on"
     if _GRAPHS_OFF.search(around):
         found["graphs"] = "off"
     asked = _UTILIZATION.search(around)
@@ -98,16 +105,22 @@ def context_of(text: str, start: int, end: int, family: str) -> dict[str, str]:
     return found
 
 
+def pid_of(raw: str, at: int) -> str | None:
+    """The PID that the line at `at` names in its prefix: that of the process which prints."""
+    match = _PID.search(raw[max(raw.rfind("\n", 0, at), at - 400, 0) : at])
+    return match.group(1) if match else None
+
+
 def rank_of(raw: str, at: int) -> str | None:
     """The rank that the line at `at` names in its prefix."""
     rank = _RANK.search(raw[max(raw.rfind("\n", 0, at), at - 400, 0) : at + 40])
     return next(g for g in rank.groups() if g is not None) if rank else None
 
 
-def _program(found: dict[str, str], frames: list[Frame], around: str, before: str, message: str, family: str) -> None:
+def _program(found: dict[str, str], frames: list[Frame], around: str, before: str, raw: str, family: str) -> None:
     """Adds engine, phase, operation and trade."""
     own = frames or all_frames(around)
-    program, driven = program_of(own, around)
+    program, driven = program_of(own, raw)
     serving = TRADES.get(program) == "serve" or TRADES.get(family) == "serve"
     phase, operation = phase_of(frames, f"{before[-_NEAR_CHARS:]}", serving=serving)
     trade = trade_of(program or family, phase, own, around)

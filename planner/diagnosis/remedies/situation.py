@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from planner.diagnosis.result import Message, Ownership, Process, Verdict
 from planner.diagnosis.rules.engines import is_useful_length
+from planner.diagnosis.rules.thresholds import SMALL_CARD_BYTES
 from planner.diagnosis.rules.torch_figures import is_absurd, torch_figures
 from planner.units import GIB, MIB, format_size
 
@@ -65,6 +66,8 @@ class Situation:
             "holders": "yes" if self._big_holders() else "no",
             "outside": "yes" if self._outside_torch() else "no",
             "whole": "yes" if self._whole() else "no",
+            "small_card": "yes" if total is not None and total <= SMALL_CARD_BYTES else "no",
+            "checkpointing": context.get("checkpointing", "none"),
             "scope": _scope(message),
             "driven": "yes" if self.trade == "train" and context.get("driven") else "no",
         }

@@ -18,6 +18,12 @@ def ownership(message: Message) -> Ownership:
     """The shares as far as one message tells them."""
     if message.program.startswith("pytorch") and message.program != "pytorch-mps":
         return _of_torch(message)
+    if message.program == "pytorch-mps":
+        return Ownership(
+            total=message.bytes_of("allowed_bytes"),
+            tensors=message.bytes_of("allocated_bytes"),
+            outside=message.bytes_of("mps_other_bytes"),
+        )
     if message.program == "nvidia-smi":
         total, used = message.bytes_of("total_bytes"), message.bytes_of("in_use_bytes")
         free = None if total is None or used is None else max(0, total - used)

@@ -10,7 +10,8 @@ import pytest
 from planner.diagnosis import Finding, diagnose_text
 from planner.diagnosis.messages.assembly import messages_in
 from planner.diagnosis.messages.wordings import families
-from planner.diagnosis.remedies.actions import actions, catalogue, cautions
+from planner.diagnosis.remedies.catalogue import catalogue
+from planner.diagnosis.remedies.choice import actions, cautions
 from planner.diagnosis.result import CLASS_SENTENCES
 from planner.diagnosis.rules.classify import classify
 from planner.diagnosis.rules.engines import fitting_length

@@ -62,7 +62,7 @@ _CUBLAS = (
         confidence="low",
         why=_CUBLAS_WHY,
         would_change="a rerun with CUDA_LAUNCH_BLOCKING=1: another error then is the real one",
-        advise=("launch_blocking", "smaller_work", "look_at_card"),
+        advise=("smaller_work", "launch_blocking", "look_at_card"),
     ),
 )
 _CUDNN = (
@@ -75,7 +75,7 @@ _CUDNN = (
         confidence="low",
         why=_CUBLAS_WHY,
         would_change="a rerun with CUDA_LAUNCH_BLOCKING=1: another error then is the real one",
-        advise=("launch_blocking", "smaller_work", "look_at_card"),
+        advise=("smaller_work", "launch_blocking", "look_at_card"),
     ),
     Pattern(
         kind="cudnn",
@@ -86,7 +86,7 @@ _CUDNN = (
         confidence="low",
         why=_CUBLAS_WHY,
         would_change="a rerun with CUDA_LAUNCH_BLOCKING=1, or with a small input: if it works, it was memory",
-        advise=("launch_blocking", "smaller_work", "look_at_card"),
+        advise=("smaller_work", "launch_blocking", "look_at_card"),
     ),
     Pattern(
         kind="cudnn_engine",

@@ -14,7 +14,7 @@ def _no(
     *advise: str,
     failure: FailureClass = "bug",
     second: FailureClass | None = None,
-    reach: int = 200,
+    reach: int = 300,
 ) -> Pattern:
     return Pattern(
         kind=kind,
@@ -351,7 +351,7 @@ _POINTERS = (
             "unhandled cuda error",
             "ncclunhandledcudaerror",
         ),
-        r"\bChildFailedError\b|[Ss]hard (?:\d+ )?failed to start|ShardFailed|[Ww]ebserver [Cc]rashed"
+        r"\bChildFailedError\b|[Ss]hard (?:\d{1,4} )?failed to start|ShardFailed|[Ww]ebserver [Cc]rashed"
         r"|ncclUnhandledCudaError: Call to CUDA function failed|unhandled cuda error",
         "this line only reports that a process or a call failed; the cause stands in its own lines",
         "root_cause",

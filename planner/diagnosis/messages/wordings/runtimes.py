@@ -120,6 +120,7 @@ _JULIA = (
     ),
     Pattern(
         kind="cuda_jl_pool",
+        reach=200,
         needle="memory pool usage",
         regex=rf"Memory pool usage: {size_pattern('allocated_bytes')} \({size_pattern('reserved_total_bytes')} "
         rf"reserved\)",

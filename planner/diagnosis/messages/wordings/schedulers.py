@@ -13,7 +13,7 @@ _LIMIT = "the job's memory limit was passed: RAM, not the GPU"
 _KERNEL = (
     Pattern(
         kind="kernel_constraint",
-        reach=500,
+        reach=600,
         needle="oom-kill:constraint=",
         regex=r"oom-kill:constraint=(?P<oom_constraint__word>CONSTRAINT_\w{4,20})(?:[^\n]{0,300}?"
         r"oom_memcg=(?P<oom_memcg__word>[\w/.:@\\-]{1,160}))?",
@@ -143,7 +143,7 @@ _KUBERNETES = (
     ),
     Pattern(
         kind="k8s_scheduling",
-        reach=200,
+        reach=300,
         needle="insufficient memory",
         regex=r"\d{1,6}/\d{1,6} nodes are available[^\n]{0,160}?\bInsufficient memory",
         failure="host_memory",

@@ -54,7 +54,7 @@ _JAX = (
     ),
     Pattern(
         kind="tpu_attempt",
-        reach=200,
+        reach=300,
         needle="that was not possible. there are",
         regex=rf"Attempting to (?:allocate|reserve) (?P<tried_bytes__size>{NUMBER}[KMGT]i?B?)[^\n]{{0,60}}?That was "
         rf"not possible\. "
