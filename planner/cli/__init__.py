@@ -9,27 +9,28 @@ from typing import Final
 
 import typer
 
-from planner.cli.direct import direct_call, without_program
 from planner.errors import PlannerError
 from planner.version import __version__
 
 COMMANDS: Final = {
     "serve": ("planner.cli.serve", "serve"),
     "train": ("planner.cli.train", "train"),
-    "explain": ("planner.cli.explain", "explain"),
+    "explain": ("planner.cli.serve", "explain"),
+    "pick": ("planner.cli.pick", "pick"),
     "compare": ("planner.cli.compare", "compare"),
     "diagnose": ("planner.cli.diagnose", "diagnose"),
     "size": ("planner.cli.size", "size"),
     "models": ("planner.cli.models", "models"),
     "gpus": ("planner.cli.gpus", "gpus"),
     "formats": ("planner.cli.formats", "formats"),
+    "engines": ("planner.cli.schema", "engines"),
+    "schema": ("planner.cli.schema", "schema"),
     "probe": ("planner.cli.probe", "app"),
     "validate": ("planner.cli.validate", "validate"),
 }
 
-# serve takes every flag of the engine: those that size memory are its options, the others are read afterwards
-_SPELLED_AS_VLLM: Final = ("serve", "explain")
-_PASS_THROUGH: Final = {"allow_extra_args": True, "ignore_unknown_options": True}
+# commands whose inputs are declared once, elsewhere: they read their words themselves
+_BY_DECLARATION: Final = ("serve", "explain", "compare", "size", "pick")
 
 
 def build_app(names: list[str] | None = None) -> typer.Typer:
@@ -54,13 +55,18 @@ def build_app(names: list[str] | None = None) -> typer.Typer:
 
     for name in names or list(COMMANDS):
         module, function = COMMANDS[name]
-        settings = _PASS_THROUGH if name in _SPELLED_AS_VLLM else {}
         found = getattr(import_module(module), function)
-        if isinstance(found, typer.Typer):
+        if name in _BY_DECLARATION:
+            app.command(name, help=found.__doc__)(_listed)
+        elif isinstance(found, typer.Typer):
             app.add_typer(found, name=name)
         else:
-            app.command(name, context_settings=settings)(found)
+            app.command(name)(found)
     return app
+
+
+def _listed() -> None:
+    """Stands in the list of commands; the command reads its words itself, without typer."""
 
 
 def main() -> None:
@@ -68,10 +74,6 @@ def main() -> None:
     arguments = ["--help" if word == "-h" else word for word in sys.argv[1:] if word != "--debug"]
     debug = len(arguments) != len(sys.argv) - 1
     asked = next((word for word in arguments if not word.startswith("-")), None)
-    if asked in _SPELLED_AS_VLLM:
-        arguments = [_dashed(word) for word in arguments]
-        if arguments[0] == asked:
-            arguments = [asked, *without_program(arguments[1:])]
     if sys.stdout is None:
         # started with standard output closed: the exit status is the answer
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
@@ -109,25 +111,11 @@ def main() -> None:
 
 def _run(asked: str | None, arguments: list[str]) -> object:
     """Run the command and give its exit status."""
-    if asked in _SPELLED_AS_VLLM and arguments[0] == asked:
+    if asked in _BY_DECLARATION and arguments[0] == asked:
         module, function = COMMANDS[asked]
-        call = direct_call(getattr(import_module(module), function), arguments[1:])
-        if call is not None:
-            try:
-                call()
-            except typer.Exit as stopped:
-                return stopped.exit_code
-            return 0
+        return getattr(import_module(module), function)(arguments[1:])
     app = build_app([asked] if asked in COMMANDS else None)
     return app(args=arguments, prog_name="vram-planner", standalone_mode=False)
-
-
-def _dashed(word: str) -> str:
-    """vLLM takes --max_model_len for --max-model-len."""
-    if not word.startswith("--"):
-        return word
-    name, equals, value = word.partition("=")
-    return name.replace("_", "-") + equals + value
 
 
 def _fail(message: str) -> None:

@@ -3,142 +3,180 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from typing import Annotated
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Final
 
-import typer
+from annotated_types import Ge
 
-from planner.cli.deployment_options import DEFAULT_VERSION, allows_long_requests, find_card, token_count
-from planner.engines.vllm.checks import check_values
-from planner.engines.vllm.deployment import Deployment
+from planner.cli.across import compare_engines, several_engines
+from planner.cli.questions import Asking, questioned
+from planner.contract.engine import Engine
+from planner.contract.inputs import check, input_named, option
+from planner.contract.parser import Parsed
+from planner.contract.workload import Workload
 from planner.errors import UsageError
 from planner.memory.cache_formats import cache_format
 from planner.memory.exports import check_export_name
 from planner.model.load import load_model
 from planner.report.comparison import MOST_SORTED, fitting, ordered, render_comparison, stream
-from planner.report.rows import Format
-from planner.serving.grid import Axes, Cell, compare_cells
+from planner.report.printer import Width
+from planner.serving.grid import Cell, Grid, grid_cells
 
-_PROGRESS_FROM = 20_000
+_PROGRESS_FROM: Final = 20_000
+_MOST_MODELS: Final = 64
+TABLE: Final = "Table"
 
 
-def compare(
-    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="One model or several.")],
-    gpu: Annotated[list[str] | None, typer.Option("--gpu", help="Card; repeat for several.")] = None,
-    gpu_memory: Annotated[str | None, typer.Option(help="Memory of an unnamed card.")] = None,
-    quantization: Annotated[
-        list[str] | None, typer.Option("--quantization", "-q", help="Formats, comma separated; 'none' is as stored.")
-    ] = None,
-    kv_cache_dtype: Annotated[list[str] | None, typer.Option(help="Cache types, comma separated.")] = None,
-    tensor_parallel_size: Annotated[
-        list[str] | None, typer.Option("--tensor-parallel-size", "-tp", help="Sizes, comma separated.")
-    ] = None,
-    max_model_len: Annotated[list[str] | None, typer.Option(help="Contexts, comma separated (8K,32K).")] = None,
-    concurrency: Annotated[int, typer.Option(help="Requests that must fit at once.")] = 1,
-    gpu_memory_utilization: Annotated[float | None, typer.Option(help="As vLLM's.")] = None,
-    engine_version: Annotated[str, typer.Option(help="vLLM version, 0.4 to 0.33.")] = DEFAULT_VERSION,
-    fits_only: Annotated[bool, typer.Option("--fits-only", help="Leave out what does not fit.")] = False,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """Which rows are printed, and how."""
+
+    fits_only: Annotated[bool, option("Leave out what does not fit.", panel=TABLE, ours=True, common=True)] = False
     sort: Annotated[
-        str | None, typer.Option(help="weights, kv-per-token, free, tokens, concurrency or context.")
-    ] = None,
-    limit: Annotated[int | None, typer.Option(help="At most this many rows.", min=1)] = None,
-    format: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TABLE,
-) -> None:
+        str | None,
+        option(
+            "What the rows are sorted by.",
+            panel=TABLE,
+            ours=True,
+            common=True,
+            choices=("weights", "kv-per-token", "free", "tokens", "concurrency", "context"),
+        ),
+    ] = None
+    limit: Annotated[int | None, Ge(1), option("At most this many rows.", panel=TABLE, ours=True, common=True)] = None
+    format: Annotated[
+        str,
+        option("How to print.", panel=TABLE, ours=True, common=True, choices=("table", "json", "csv", "markdown")),
+    ] = "table"
+    wide: Annotated[bool, option("Print all columns, however wide.", panel=TABLE, ours=True)] = False
+
+
+def compare(words: Sequence[str]) -> int:
     """Compare storage formats, cache types, parallel sizes, contexts and cards for one model or several.
 
-    * marks the Pareto set: no other row of the same model, card and context has both less weight memory and more
-    requests. csv and json stream: a million rows take constant memory.
+    --gpu, --quantization, --kv-cache-dtype, --tensor-parallel-size and --max-model-len take several values, separated
+    by commas; every other option is as for serve. * marks the Pareto set: no other row of the same model, card and
+    context has both less weight memory and more requests. csv and json stream: a million rows take constant memory.
+
+    Several engines (--engine vllm,sglang,tensorrt-llm) are set side by side for one model, card and load, with which
+    term makes them differ.
 
     Example: vram-planner compare Qwen/Qwen3-8B --gpu 4090 --gpu L40S -q none,fp8,awq --kv-cache-dtype auto,fp8
     """
-    axes = _axes(
-        models, gpu, gpu_memory, quantization, kv_cache_dtype, tensor_parallel_size, max_model_len, concurrency,
-        gpu_memory_utilization, engine_version,
-    )  # fmt: skip
+    several = several_engines(words)
+    if several is not None:
+        return compare_engines(*several)
+    asked = questioned(
+        words,
+        Workload,
+        Listing,
+        about=compare.__doc__ or "",
+        name="compare",
+        subject="MODEL...",
+        lists=_lists,
+        most_positional=_MOST_MODELS,
+    )
+    if asked is None:
+        return 0
+    engine, parsed = asked
+    listing, workload = parsed.record(Listing), parsed.record(Workload)
+    check(listing)
+    grid = _grid(engine, parsed, workload)
     query: dict[str, object] = {
-        "models": models,
-        "gpus": gpu or [],
-        "quantizations": [name or "none" for name in axes.quantizations],
-        "kv_cache_dtypes": list(axes.cache_dtypes),
-        "tensor_parallel_sizes": list(axes.tensor_parallel_sizes),
-        "max_model_lens": list(axes.lengths),
-        "concurrency": concurrency,
-        "engine_version": engine_version,
-        "cells": axes.cells,
+        "models": list(parsed.positional),
+        "gpus": list(parsed.given.get("gpu", ())),
+        "quantizations": [name or "none" for name in grid.quantizations],
+        "kv_cache_dtypes": list(grid.cache_dtypes),
+        "tensor_parallel_sizes": list(grid.ways),
+        "max_model_lens": list(grid.lengths),
+        "concurrency": workload.concurrency,
+        "engine_version": grid.deployments[0].engine_version,
+        "cells": grid.cells,
     }
-    cells: Iterable[Cell] = _with_progress(compare_cells(axes), axes.cells)
-    if fits_only:
+    width: Width = None if listing.wide else "terminal"
+    fits = False
+
+    def noticed(cells: Iterable[Cell]) -> Iterator[Cell]:
+        nonlocal fits
+        for cell in cells:
+            fits = fits or workload.accepts(cell.verdict)
+            yield cell
+
+    cells: Iterable[Cell] = noticed(_with_progress(grid_cells(grid), grid.cells))
+    if listing.fits_only:
         cells = fitting(cells)
-    if sort is not None:
-        typer.echo(render_comparison(ordered(cells, sort, limit), format=format, query=query))
-    elif axes.cells <= MOST_SORTED or format in (Format.TABLE, Format.MARKDOWN):
-        if axes.cells > MOST_SORTED:
+    if listing.sort is not None:
+        print(
+            render_comparison(
+                ordered(cells, listing.sort, listing.limit), format=listing.format, query=query, width=width
+            )
+        )
+    elif grid.cells <= MOST_SORTED or listing.format in ("table", "markdown"):
+        if grid.cells > MOST_SORTED:
             raise UsageError(
-                f"{axes.cells:,} cells are too many for a table: use --sort with --limit, or --format csv or json",
+                f"{grid.cells:,} cells are too many for a table: use --sort with --limit, or --format csv or json",
                 field="format",
             )
-        typer.echo(render_comparison(list(cells)[:limit], format=format, query=query))
+        print(render_comparison(list(cells)[: listing.limit], format=listing.format, query=query, width=width))
     else:
-        for piece in stream(cells, format=format, query=query):
+        for piece in stream(cells, format=listing.format, query=query):
             sys.stdout.write(piece)
+    return 0 if fits else 1
 
 
-def _axes(
-    models: list[str],
-    gpu: list[str] | None,
-    gpu_memory: str | None,
-    quantization: list[str] | None,
-    kv_cache_dtype: list[str] | None,
-    tensor_parallel_size: list[str] | None,
-    max_model_len: list[str] | None,
-    concurrency: int,
-    gpu_memory_utilization: float | None,
-    engine_version: str,
-) -> Axes:
-    cards = [find_card(name, None) for name in gpu or []]
-    if gpu_memory is not None or not cards:
-        cards.append(find_card(None, gpu_memory))
-    base = Deployment(
-        engine_version=engine_version, gpu_memory_utilization=gpu_memory_utilization, concurrency=concurrency,
-        allow_long_max_model_len=allows_long_requests(),
-    )  # fmt: skip
-    check_values(base)
-    quantizations = [None if name == "none" else name for name in _split(quantization) or ["none"]]
+def _lists(engine: Engine) -> frozenset[str]:
+    """The inputs that take several values: the card, and the engine's own axes."""
+    axes = engine.axes
+    return frozenset({"gpu", axes.quantization, axes.cache, axes.ways, axes.length} - {""})
+
+
+def _grid(engine: Engine, parsed: Parsed, workload: Workload) -> Grid:
+    axes, lists = engine.axes, _lists(engine)
+    single = {name: value for name, value in parsed.given.items() if name not in lists}
+    names = parsed.given.get("gpu", ())
+    cards = [{**single, "gpu": name} for name in names if name is not None]
+    if "gpu_memory_bytes" in single or not cards:
+        cards = [{name: value for name, value in card.items() if name != "gpu_memory_bytes"} for card in cards]
+        cards.append(single)
+    deployments = [engine.deployment(replace(parsed, given=card)) for card in cards]
+    for deployment in deployments:
+        check(deployment)
+    quantizations = list(parsed.given.get(axes.quantization, (None,)))
     for name in quantizations:
         if name is not None:
             check_export_name(name)
-    for name in _split(kv_cache_dtype):
+    cache_dtypes = list(parsed.given.get(axes.cache, ("auto",)))
+    for name in cache_dtypes:
         cache_format(name, None)
-    loaded = [load_model(name) for name in models]
-    lengths = [token_count(text) for text in _split(max_model_len)]
+    sizes = list(parsed.given.get(axes.ways, (1,)))
+    if not all(1 <= size <= 1024 for size in sizes):
+        option_name = input_named(engine.Deployment, axes.ways).spelling
+        raise UsageError(f"{option_name}: expected whole numbers from 1 to 1,024", field=axes.ways)
+    lengths = list(parsed.given.get(axes.length, ()))
     if any(length is None or length < 1 for length in lengths):
-        raise UsageError("--max-model-len must be numbers of tokens such as 8192 or 32K", field="max_model_len")
-    return Axes(
+        option_name = input_named(engine.Deployment, axes.length).spelling
+        raise UsageError(f"{option_name} must be numbers of tokens such as 8192 or 32K", field=axes.length)
+    asking = parsed.record(Asking)
+    if not parsed.positional:
+        raise UsageError("no MODEL: give one model or several", field="model")
+    loaded = [load_model(name, assume_family=asking.assume_family) for name in parsed.positional]
+    return Grid(
+        engine=engine,
         models=loaded,
-        gpus=[replace(base, gpu=card, gpu_memory_bytes=size) for card, size in cards],
+        deployments=deployments,
         quantizations=quantizations,
-        cache_dtypes=_split(kv_cache_dtype) or ["auto"],
-        tensor_parallel_sizes=[_whole(text) for text in _split(tensor_parallel_size) or ["1"]],
-        lengths=[length for length in lengths if length] or [min(model.longest_request for model in loaded)],
-        concurrency=concurrency,
+        cache_dtypes=cache_dtypes,
+        ways=sizes,
+        lengths=lengths or [min(model.longest_request for model in loaded)],
+        workload=workload,
     )
-
-
-def _split(values: list[str] | None) -> list[str]:
-    return [part.strip() for value in values or [] for part in value.split(",") if part.strip()]
-
-
-def _whole(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) <= 4 and 1 <= int(text) <= 1024):
-        raise UsageError(f"--tensor-parallel-size is {text[:40]!r}; expected whole numbers from 1",
-                         field="tensor_parallel_size")  # fmt: skip
-    return int(text)
 
 
 def _with_progress(cells: Iterator[Cell], total: int) -> Iterator[Cell]:
     if total < _PROGRESS_FROM or not sys.stderr.isatty():
         yield from cells
         return
+    import typer  # a progress bar is for terminals
+
     with typer.progressbar(cells, length=total, file=sys.stderr, update_min_steps=_PROGRESS_FROM // 20) as shown:
         yield from shown

@@ -2,108 +2,184 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Final
 
-import typer
+from annotated_types import Ge, Gt, Le
 
-from planner.cli.deployment_options import DEFAULT_VERSION, EngineVersionOption, ModelArgument, token_count
-from planner.contract.lengths import parse_lengths
-from planner.engines.vllm.deployment import Deployment
+from planner.cli.questions import Asking, questioned
+from planner.contract.inputs import check, option
+from planner.contract.lengths import Lengths, parse_lengths, write_lengths
 from planner.errors import UsageError
 from planner.hardware.gpus import Gpu, find_gpu
 from planner.model.load import load_model
-from planner.report.rows import Format
 from planner.report.size import curve_chart, curve_csv, render_fleet
 from planner.serving.curves import CurvePoint, context_curve, user_curve
 from planner.serving.fleet import Candidate, Demand, size_fleet
-from planner.serving.redundancy import parse_redundancy
+from planner.serving.redundancy import Redundancy, parse_redundancy
 
 # assumed where the user names no card: what clouds rent most
-_USUAL_CARDS = ("l4", "l40s", "a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm", "b200")
+_USUAL_CARDS: Final = ("l4", "l40s", "a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm", "b200")
+# assumed where no lengths are given
+_USUAL_INPUT: Final = Lengths((("all", 1024),))
+_USUAL_OUTPUT: Final = Lengths((("all", 256),))
+_LISTS: Final = frozenset({"gpu", "tensor_parallel_size"})
+LOAD: Final = "Load"
+FLEET: Final = "Fleet"
 
 
-def size(
-    model: ModelArgument,
-    users: Annotated[int, typer.Option(help="Users at the peak.", min=0)] = 0,
-    requests_per_second: Annotated[float, typer.Option("--requests-per-second", "--rps", help="Load, instead.")] = 0.0,
-    input_len: Annotated[str, typer.Option(help="600, or p50=600,p95=4000.")] = "1024",
-    output_len: Annotated[str, typer.Option(help="As --input-len.")] = "256",
-    duty_cycle: Annotated[float, typer.Option(help="Share of the time that a user has a request running.")] = 1.0,
-    tokens_per_second: Annotated[float | None, typer.Option(help="Decode speed each user wants at least.")] = None,
-    time_to_first_token: Annotated[float | None, typer.Option(help="Seconds to the first token at most.")] = None,
-    redundancy: Annotated[str, typer.Option(help="0, N+1, N+2, 20% or zones=3.")] = "0",
-    growth: Annotated[str, typer.Option(help="How much the load may grow: 30%.")] = "0%",
-    gpu: Annotated[list[str] | None, typer.Option("--gpu", help="Candidate card; repeat for several.")] = None,
-    gpus_per_node: Annotated[int, typer.Option(help="GPUs of one machine.", min=1, max=1024)] = 8,
-    price: Annotated[list[str] | None, typer.Option(help="Per GPU hour: 2.5, or h100=2.5; repeat for several.")] = None,
-    tensor_parallel_size: Annotated[
-        int | None, typer.Option("--tensor-parallel-size", "-tp", help="This size only.", min=1)
-    ] = None,
-    quantization: Annotated[str | None, typer.Option("--quantization", "-q", help="As for serve.")] = None,
-    kv_cache_dtype: Annotated[str, typer.Option(help="As for serve.")] = "auto",
-    max_model_len: Annotated[str | None, typer.Option(help="Longest request; else the highest percentile.")] = None,
-    max_num_seqs: Annotated[int | None, typer.Option(help="Requests in a batch.")] = None,
-    gpu_memory_utilization: Annotated[float | None, typer.Option(help="As for serve.")] = None,
-    engine_version: EngineVersionOption = DEFAULT_VERSION,
+def _share(text: str, spelled: str) -> float:
+    """A share such as 30% or 0.3.
+
+    Raises:
+        UsageError: neither.
+    """
+    try:
+        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        raise UsageError(f"{spelled} is {text[:20]!r}; expected a share such as 30%", field="growth") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """The user load, and how the fleet that carries it is to be."""
+
+    users: Annotated[int, Ge(0), option("Users at the peak.", panel=LOAD, ours=True, common=True)] = 0
+    requests_per_second: Annotated[
+        float,
+        Ge(0),
+        option("Load, instead.", "--requests-per-second", "--rps", panel=LOAD, ours=True, common=True),
+    ] = 0.0
+    input_len: Annotated[
+        Lengths,
+        option(
+            "600, or p50=600,p95=4000.", panel=LOAD, ours=True, common=True, read=parse_lengths, write=write_lengths
+        ),
+    ] = _USUAL_INPUT
+    output_len: Annotated[
+        Lengths,
+        option("As --input-len.", panel=LOAD, ours=True, common=True, read=parse_lengths, write=write_lengths),
+    ] = _USUAL_OUTPUT
+    duty_cycle: Annotated[
+        float,
+        Gt(0),
+        Le(1),
+        option("Share of the time that a user has a request running.", panel=LOAD, ours=True, common=True),
+    ] = 1.0
+    tokens_per_second: Annotated[
+        float | None, Gt(0), option("Decode speed each user wants at least.", panel=LOAD, ours=True, common=True)
+    ] = None
+    time_to_first_token: Annotated[
+        float | None, Gt(0), option("Seconds to the first token at most.", panel=LOAD, ours=True, common=True)
+    ] = None
+    redundancy: Annotated[str, option("0, N+1, N+2, 20% or zones=3.", panel=FLEET, ours=True, common=True)] = "0"
+    growth: Annotated[
+        float, Ge(0), option("How much the load may grow: 30%.", panel=FLEET, ours=True, common=True, read=_share)
+    ] = 0.0
+    gpus_per_node: Annotated[
+        int, Ge(1), Le(1024), option("GPUs of one machine.", panel=FLEET, ours=True, common=True)
+    ] = 8
+    price: Annotated[
+        tuple[str, ...],
+        option(
+            "Per GPU hour: 2.5, or h100=2.5; may be given again.",
+            panel=FLEET,
+            ours=True,
+            common=True,
+            several=True,
+            read=lambda text, _: tuple(text.split(",")),
+        ),
+    ] = ()
     curve: Annotated[
-        str | None, typer.Option(help="context: requests at once by context; gpus: users by GPUs.")
-    ] = None,
-    format: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TABLE,
-) -> None:
+        str | None,
+        option(
+            "context: requests at once by context; gpus: users by GPUs.",
+            panel=FLEET,
+            ours=True,
+            common=True,
+            choices=("context", "gpus"),
+        ),
+    ] = None
+    format: Annotated[
+        str,
+        option("How to print.", panel=FLEET, ours=True, common=True, choices=("table", "json", "csv", "markdown")),
+    ] = "table"
+
+
+def size(words: Sequence[str]) -> int:
     """Size a fleet: replicas, GPUs, nodes and what a failure leaves, for a user load. Speeds are derived, not measured.
 
-    Exit status: 0 some card carries the load, 1 none does, 2 wrong usage.
+    --gpu takes several cards; every option of the engine is as for serve. Exit status: 0 some card carries the load,
+    1 none does, 2 wrong usage.
 
     Example: vram-planner size meta-llama/Llama-3.1-8B-Instruct --users 200 --gpu H100 --gpu L40S --input-len
     p50=600,p95=4000 --output-len p50=200,p95=800 --redundancy N+1
     """
-    demand = Demand(
-        users=users,
-        requests_per_second=requests_per_second,
-        input_lengths=parse_lengths(input_len, option="--input-len"),
-        output_lengths=parse_lengths(output_len, option="--output-len"),
-        duty_cycle=duty_cycle,
-        tokens_per_second=tokens_per_second,
-        time_to_first_token=time_to_first_token,
-        redundancy=parse_redundancy(redundancy),
-        growth=_share(growth),
-    )
-    if curve not in (None, "context", "gpus"):
-        raise UsageError(f"--curve is {curve!r}; expected context or gpus", field="curve")
-    length = token_count(max_model_len)
-    if length is not None and length < 1:
+    asked = questioned(words, Load, about=size.__doc__ or "", name="size", lists=_LISTS)
+    if asked is None:
+        return 0
+    engine, parsed = asked
+    load = parsed.record(Load)
+    check(load)
+    if not parsed.positional:
+        raise UsageError("no MODEL: give a bundled name, a folder, a file or a Hub id", field="model")
+    redundancy = parse_redundancy(load.redundancy)
+    cards = [find_gpu(name) for name in parsed.given.get("gpu", ()) or _USUAL_CARDS]
+    single = {name: value for name, value in parsed.given.items() if name not in _LISTS}
+    base = engine.deployment(replace(parsed, given={**single, "gpu": cards[0].id}))
+    check(base)
+    if getattr(base, "max_model_len", None) == -1:
         raise UsageError("--max-model-len must be a number of tokens here", field="max_model_len")
-    base = Deployment(
-        engine_version=engine_version,
-        quantization=quantization,
-        kv_cache_dtype=kv_cache_dtype,
-        max_model_len=length,
-        max_num_seqs=max_num_seqs,
-        gpu_memory_utilization=gpu_memory_utilization,
-    )
-    cards = [find_gpu(name) for name in gpu or _USUAL_CARDS]
-    prices = _prices(price or [])
+    prices = _prices(load.price)
     candidates, rejected = size_fleet(
-        load_model(model), base, demand, cards=cards, gpus_per_node=gpus_per_node,
-        sizes=(tensor_parallel_size,) if tensor_parallel_size else (),
-    )  # fmt: skip
-    if curve is not None and format is Format.CSV:
-        points = [point for candidate in candidates for point in _points(candidate, curve)]
-        names = ("max_model_len", "concurrency") if curve == "context" else ("gpus", "users")
-        typer.echo(curve_csv(points, at=names[0], value=names[1]))
+        engine,
+        load_model(parsed.positional[0], assume_family=parsed.record(Asking).assume_family),
+        base,
+        _demand(load, redundancy),
+        cards=cards,
+        gpus_per_node=load.gpus_per_node,
+        sizes=parsed.given.get("tensor_parallel_size", ()),
+    )
+    if load.curve is not None and load.format == "csv":
+        points = [point for candidate in candidates for point in _points(candidate, load.curve)]
+        names = ("max_model_len", "concurrency") if load.curve == "context" else ("gpus", "users")
+        print(curve_csv(points, at=names[0], value=names[1]))
     else:
         query: dict[str, object] = {
-            "model": model, "users": users or None, "requests_per_second": requests_per_second or None,
-            "input_len": input_len, "output_len": output_len, "duty_cycle": duty_cycle,
-            "tokens_per_second": tokens_per_second, "time_to_first_token": time_to_first_token,
-            "redundancy": redundancy, "growth": growth, "gpus": [card.name for card in cards],
-            "gpus_per_node": gpus_per_node, "prices": {name or "every card": value for name, value in prices.items()},
-            "engine_version": engine_version,
-        }  # fmt: skip
-        charts = [_chart(candidate, curve) for candidate in candidates] if curve else []
-        typer.echo(render_fleet(candidates, rejected, charts, prices=prices, query=query, format=format))
-    if not candidates:
-        raise typer.Exit(1)
+            "model": parsed.positional[0],
+            "users": load.users or None,
+            "requests_per_second": load.requests_per_second or None,
+            "input_len": write_lengths(load.input_len),
+            "output_len": write_lengths(load.output_len),
+            "duty_cycle": load.duty_cycle,
+            "tokens_per_second": load.tokens_per_second,
+            "time_to_first_token": load.time_to_first_token,
+            "redundancy": load.redundancy,
+            "growth": f"{load.growth:.0%}",
+            "gpus": [card.name for card in cards],
+            "gpus_per_node": load.gpus_per_node,
+            "prices": {name or "every card": value for name, value in prices.items()},
+            "engine": engine.name,
+            "engine_version": base.engine_version,
+        }
+        charts = [_chart(candidate, load.curve) for candidate in candidates] if load.curve else []
+        print(render_fleet(candidates, rejected, charts, prices=prices, query=query, format=load.format))
+    return 0 if candidates else 1
+
+
+def _demand(load: Load, redundancy: Redundancy) -> Demand:
+    return Demand(
+        users=load.users,
+        requests_per_second=load.requests_per_second,
+        input_lengths=load.input_len,
+        output_lengths=load.output_len,
+        duty_cycle=load.duty_cycle,
+        tokens_per_second=load.tokens_per_second,
+        time_to_first_token=load.time_to_first_token,
+        redundancy=redundancy,
+        growth=load.growth,
+    )
 
 
 def _points(candidate: Candidate, curve: str) -> list[CurvePoint]:
@@ -116,19 +192,7 @@ def _chart(candidate: Candidate, curve: str) -> str:
     return curve_chart(_points(candidate, curve), title=title)
 
 
-def _share(text: str) -> float:
-    """A share such as 30% or 0.3.
-
-    Raises:
-        UsageError: neither.
-    """
-    try:
-        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    except ValueError:
-        raise UsageError(f"--growth is {text[:20]!r}; expected a share such as 30%", field="growth") from None
-
-
-def _prices(texts: list[str]) -> dict[str, float]:
+def _prices(texts: Sequence[str]) -> dict[str, float]:
     """Price per GPU hour by card id; "" is every other card's.
 
     Raises:

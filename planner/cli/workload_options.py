@@ -142,11 +142,14 @@ def workload_of(
         question = TrainingQuestion(model=loaded, recipe=Recipe(**given), gpu=card, gpu_memory_bytes=total)
         workload = TrainingWorkload(question=question)
     else:
+        from planner.contract.engine import find_engine
         from planner.engines.vllm.deployment import Deployment
         from planner.levers.question import ServingQuestion
 
         deployment = Deployment(gpu=card, gpu_memory_bytes=total, **_deployed(given))
-        workload = ServingWorkload(question=ServingQuestion(model=loaded, deployment=deployment))
+        workload = ServingWorkload(
+            question=ServingQuestion(engine=find_engine("vllm"), model=loaded, deployment=deployment)
+        )
     return on_card_of(workload, printed) if printed else workload
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,6 +23,7 @@ class Component:
             with a source, "assumed" what the user can change.
         formula: the arithmetic with its numbers put in, as on paper.
         source: paper, or engine file and version, or the measurement.
+        cause: components of one cause rise and fall together; empty: a cause of its own.
     """
 
     name: str
@@ -30,6 +33,7 @@ class Component:
     evidence: Evidence
     formula: str
     source: str
+    cause: str = ""
 
     def at(self, side: Side) -> int:
         """Bytes at one side of the band."""
@@ -47,3 +51,23 @@ def exact(name: str, size_bytes: int, formula: str, source: str) -> Component:
         formula=formula,
         source=source,
     )
+
+
+def total(components: Iterable[Component], side: Side) -> int:
+    """The sum of components at one side of its band, in bytes.
+
+    Spreads of independent components are added in quadrature, since they do not all lie at one end at once; those of
+    one cause are added directly first. The low end likewise.
+    """
+    best = 0
+    spreads: dict[str, int] = {}
+    for component in components:
+        best += component.best
+        spread = component.at(side) - component.best
+        if spread:
+            cause = component.cause or component.name
+            spreads[cause] = spreads.get(cause, 0) + spread
+    if len(spreads) < 2:
+        return best + sum(spreads.values())
+    distance = math.isqrt(sum(spread * spread for spread in spreads.values()))
+    return best + distance if side == "high" else best - distance

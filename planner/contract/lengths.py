@@ -28,7 +28,7 @@ class Lengths:
         return None
 
 
-def parse_lengths(text: str, *, option: str) -> Lengths:
+def parse_lengths(text: str, option: str = "--input-len") -> Lengths:
     """Lengths from "600", "mean=600" or "p50=600,p95=4000,p99=12000".
 
     Raises:
@@ -55,6 +55,11 @@ def parse_lengths(text: str, *, option: str) -> Lengths:
     if percentiles != sorted(percentiles):
         raise UsageError(f"{option}: a higher percentile is shorter than a lower one in {text[:60]!r}", field=option)
     return Lengths(tuple(ranked))
+
+
+def write_lengths(lengths: Lengths) -> str:
+    """The text that `parse_lengths` reads back."""
+    return ",".join(str(value) if name == "all" else f"{name}={value}" for name, value in lengths.points)
 
 
 def _rank(statistic: str) -> float:

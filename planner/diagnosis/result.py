@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol
 
 from planner.diagnosis.sizes import Figure, Value, is_sane
 from planner.units import format_size
+from planner.version import SCHEMA
 
 FailureClass = Literal[
     "single_huge",
@@ -262,4 +263,4 @@ class Diagnosis:
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--format json` prints."""
-        return {"schema": 1, "findings": [f.to_json() for f in self.findings], "notes": list(self.notes)}
+        return {"schema": SCHEMA, "findings": [f.to_json() for f in self.findings], "notes": list(self.notes)}

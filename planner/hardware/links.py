@@ -1,4 +1,7 @@
-"""How fast cards of one kind talk to each other: NVLink or its like where the table lists it, else PCIe."""
+"""How cards of one kind talk to each other: NVLink or its like where it is part of the card, else PCIe.
+
+A bridge is a part that is bought apart: a card that can have one is taken without, unless the user says it is fitted.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,15 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Final
+from typing import Final, Literal
 
+from planner.errors import UsageError
 from planner.hardware.gpus import Gpu
 
-_FAST: Final = re.compile(r"(?:NVLink|Infinity Fabric)[^;]*?([0-9][0-9.]*) GB/s")
+# How one process reaches another card's memory: "peer" is PCIe with peer access, "none" goes through host memory.
+Reach = Literal["nvlink", "xgmi", "peer", "none"]
+
+_FAST: Final = re.compile(r"(?:NVLink(?!-)|Infinity Fabric)( [0-9]+ bridge| bridge)?[^;]*?([0-9][0-9.]*) GB/s")
 _PCIE: Final = re.compile(r"PCIe ([0-9.]+) x([0-9]+)")
 
 
@@ -23,18 +30,53 @@ class Link:
     kind: str
 
 
-def link_of(gpu: Gpu) -> Link | None:
-    """The fastest listed link of a card; None where the table says nothing.
+def link_of(gpu: Gpu, interconnect: str = "auto") -> Link | None:
+    """The link between two such cards; None where the table says nothing.
 
     A vendor's GB/s counts both directions of all links together: one direction is half.
+
+    Args:
+        interconnect: "auto", "nvlink", "pcie" or "none"; "nvlink" takes an optional bridge as fitted, the last two
+            leave NVLink out.
+
+    Raises:
+        UsageError: NVLink is asked of a card that cannot have it.
     """
-    fast = _FAST.search(gpu.interconnect)
+    fast = _fast(gpu, interconnect)
     if fast is not None:
-        return Link(round(float(fast[1]) * 10**9 / 2), "nvlink")
+        return Link(round(float(fast[2]) * 10**9 / 2), "nvlink")
     slow = _PCIE.search(gpu.interconnect)
     if slow is None or slow[1] not in _lanes():
         return None
     return Link(_lanes()[slow[1]] * int(slow[2]), "pcie")
+
+
+def reach_of(gpu: Gpu | None, interconnect: str = "auto") -> Reach:
+    """How a process on one such card reaches the memory of another.
+
+    GeForce cards since the RTX 20 have no peer access over PCIe (NVIDIA's driver; vLLM then does without its own
+    all-reduce); of a card without a name, only what the user says is known.
+
+    Raises:
+        UsageError: NVLink is asked of a card that cannot have it.
+    """
+    if gpu is None or not gpu.name or gpu.id == "unnamed":
+        return "nvlink" if interconnect == "nvlink" else "none"
+    if _fast(gpu, interconnect) is not None:
+        return "xgmi" if gpu.vendor == "AMD" else "nvlink"
+    if interconnect == "none" or "GeForce" in gpu.name or "TITAN RTX" in gpu.name:
+        return "none"
+    return "peer"
+
+
+def _fast(gpu: Gpu, interconnect: str) -> re.Match[str] | None:
+    if interconnect in ("pcie", "none"):
+        return None
+    found = _FAST.search(gpu.interconnect)
+    if interconnect == "nvlink" and found is None:
+        raise UsageError(f"--interconnect nvlink: {gpu.name} has no NVLink", field="interconnect")
+    fitted = found is not None and (not found[1] or interconnect == "nvlink")
+    return found if fitted else None
 
 
 @cache

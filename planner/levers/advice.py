@@ -6,18 +6,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from planner.engines.vllm.plan import ServingPlan
-from planner.levers.candidates import TABLE, serving_levers
+from planner.contract.lever import Effect, LeverSet, kept_in
+from planner.contract.plan import ServingPlan
 from planner.levers.effect import effects
 from planner.levers.goal import Goal, Solved, solve
-from planner.levers.lever import Effect, LeverSet, kept_in
 from planner.levers.question import ServingQuestion
 from planner.levers.relief import Relief, relief
 from planner.levers.search import fitting_sets
 from planner.units import format_size
 
 EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
-_ALSO_KEPT = {"max-num-images": "limit_images", "gpus": "tensor_parallel_size", "context": "max_model_len"}
+_ALSO_KEPT = {"max-num-images": "limit_mm_per_prompt", "gpus": "tensor_parallel_size", "context": "max_model_len"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +38,13 @@ class Advice:
     notes: tuple[str, ...]
 
 
-def kept_inputs(names: Iterable[str]) -> frozenset[str]:
+def kept_inputs(question: ServingQuestion, names: Iterable[str]) -> frozenset[str]:
     """The inputs that `serve --keep` forbids touching, from their option names.
 
     Raises:
         UsageError: a name that no lever changes; names the nearest.
     """
-    return kept_in(TABLE, names, also=_ALSO_KEPT)
+    return kept_in(question.engine.lever_table, names, also=_ALSO_KEPT)
 
 
 def advise(
@@ -59,11 +58,13 @@ def advise(
         goal: a quantity to solve for besides.
     """
     question = question.settled(plan)
-    levers = serving_levers(plan, keep)
+    levers = tuple(
+        lever for lever in question.engine.levers(plan) if lever.kind.input not in keep and len(lever.values)
+    )
     single = effects(question, plan, levers)
     sets: tuple[LeverSet, ...] = ()
     beyond = None
-    if plan.verdict != "fits":
+    if not question.accepts(plan):
         sets = fitting_sets(question, plan, levers)
     error = plan.startup_error
     if plan.shortfall_bytes or (error is not None and error.kind != "max_model_len"):  # memory is short
@@ -86,15 +87,13 @@ def _lacks_cache(plan: ServingPlan, wanted_bytes: int) -> bool:
     error = plan.startup_error
     if error is not None and error.kind in _NOT_THE_CACHE:
         return False
-    left = plan.kv_cache_low_bytes if plan.verdict == "tight" else plan.kv_cache_bytes
-    return wanted_bytes > left
+    return wanted_bytes > plan.cache.reserved_bytes
 
 
 def _notes(question: ServingQuestion, plan: ServingPlan) -> tuple[str, ...]:
     if plan.verdict == "fits":
         return ()
-    weights = plan.budget.component("weights")
-    assert weights is not None
+    weights = sum(part.best for part in plan.devices[0].components if part.name == "weights")
     wanted = question.cache_wanted_bytes(plan)
     notes = []
     error = plan.startup_error
@@ -103,9 +102,9 @@ def _notes(question: ServingQuestion, plan: ServingPlan) -> tuple[str, ...]:
             f"free besides: {EXPANDABLE}, against fragmentation after start-up; a serving plan has no term for it, so"
             " nothing is claimed"
         )
-    if wanted > weights.best and _lacks_cache(plan, wanted):
+    if wanted > weights and _lacks_cache(plan, wanted):
         notes.append(
-            f"the KV cache is the problem ({format_size(wanted)} wanted, weights {format_size(weights.best)}):"
+            f"the KV cache is the problem ({format_size(wanted)} wanted, weights {format_size(weights)}):"
             " quantised weights do nothing for it, only leave more of the card to it"
         )
     if plan.model.spec.quantization_config is not None or plan.model.stored:

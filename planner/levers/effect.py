@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from planner.levers.lever import Effect, Lever, Plan, Question, Value
+from planner.contract.lever import Effect, Lever, Plan, Question, Value
 
 _SCAN_UP_TO: Final = 8
 
@@ -14,7 +14,7 @@ def effects(question: Question[Plan], before: Plan, levers: Sequence[Lever]) -> 
     """Every lever alone: at the mildest value that fits, else at its strongest; those that save nothing left out."""
     found = []
     for lever in levers:
-        if not question.helps(before, lever):
+        if lever.helps is not None and not lever.helps(before):
             continue
         effect = _effect(question, before, lever)
         if effect is not None and (effect.saves_bytes > 0 or effect.fits_alone):
@@ -27,12 +27,14 @@ def _effect(question: Question[Plan], before: Plan, lever: Lever) -> Effect | No
     after = question.try_ask(setting.changes)
     if after is None:
         return None
-    if question.verdict(after) == "fits" and question.verdict(before) != "fits":
+    if question.accepts(after) and not question.accepts(before):
         place = first_fitting(lever.values, lambda place: question.fits(lever.set_to(lever.values[place]).changes))
         setting = lever.set_to(lever.values[place])
         after = question.ask(setting.changes)
     saved = question.saving(before, after)
-    return Effect(setting=setting, saves_bytes=saved, fits_alone=question.verdict(after) == "fits")
+    return Effect(
+        setting=setting, saves_bytes=saved, verdict=question.verdict(after), fits_alone=question.accepts(after)
+    )
 
 
 def first_fitting(values: Sequence[Value], fits: Callable[[int], bool]) -> int:

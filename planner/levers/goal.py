@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
-from planner.engines.vllm.plan import ServingPlan
+from planner.contract.plan import ServingPlan
 from planner.errors import UsageError
 from planner.levers.question import ServingQuestion
-from planner.levers.relief import cards_of, fewest_cards, flag_of, smallest_card
+from planner.levers.relief import fewest_cards, flag_of, smallest_card
 from planner.training.plan import TrainingPlan
 
 _WORDS: Final = {
@@ -66,25 +66,23 @@ def parse_goal(text: str) -> Goal:
 
 
 def solve(question: ServingQuestion, goal: Goal) -> Solved:
-    """The best value of the goal's quantity at which the plan fits (or is tight, if it never
-    fits), everything else as asked."""
+    """The best value of the goal's quantity at which the plan counts as fitting, everything else as asked."""
     if goal.users is not None:
-        question = replace(question, deployment=replace(question.deployment, concurrency=goal.users))
+        question = question.changed({"concurrency": goal.users})
     if goal.what in ("gpu", "gpus"):
-        changes = smallest_card(question) if goal.what == "gpu" else fewest_cards(question)
+        found = fewest_cards(question) if goal.what == "gpus" else None
+        changes = smallest_card(question) if goal.what == "gpu" else found[0] if found else None
         if changes is None:
             return Solved(goal=goal, value="", flag="", plan=None)
         plan = question.ask(changes)
-        card = plan.resolved.asked.gpu
-        value = card.name if goal.what == "gpu" and card else str(cards_of(changes))
-        return Solved(goal=goal, value=value, flag=flag_of(changes), plan=plan)
+        card = plan.deployment.gpu
+        value = card.name if goal.what == "gpu" and card else str(found[1] if found else 1)
+        return Solved(goal=goal, value=value, flag=flag_of(changes, question.deployment), plan=plan)
     field = goal.what.replace("-", "_")
     most = _MOST_REQUESTS if field == "concurrency" else question.model.longest_request
     # below the longest request that was stated nothing fits: there the answer is that of the stated length
     least = question.longest_stated if field == "max_model_len" else 1
     number = largest(most, lambda number: question.fits({field: max(number, least)}))
-    if not number:  # a card that is tight as it stands is tight at every value
-        number = largest(most, lambda number: question.is_tight({field: max(number, least)}))
     if not number:
         return Solved(goal=goal, value="", flag="", plan=None)
     return Solved(goal=goal, value=str(number), flag=f"--{goal.what} {number}", plan=question.ask({field: number}))

@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
-from planner.contract.component import Side
-from planner.contract.lengths import Lengths, admission_point, request_lengths
-from planner.engines.vllm.command import command_line
-from planner.engines.vllm.deployment import Deployment
-from planner.engines.vllm.plan import ServingPlan, plan_serving, with_changes
+from planner.contract.component import Side, total
+from planner.contract.engine import Engine
+from planner.contract.lever import Changes
+from planner.contract.plan import ServingPlan
+from planner.contract.workload import ONE_REQUEST, Workload
 from planner.errors import PlannerError
-from planner.levers.candidates import fraction
-from planner.levers.lever import Changes, Lever
 from planner.model.model import Model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingQuestion:
-    """What was asked: a model, a deployment, and the lengths of its requests where they were given."""
+    """What was asked: an engine, a model, a deployment, and its requests."""
 
+    engine: Engine
     model: Model
-    deployment: Deployment
-    input_lengths: Lengths | None = None
-    output_lengths: Lengths | None = None
+    deployment: Any
+    workload: Workload = ONE_REQUEST
+
+    def changed(self, changes: Changes) -> ServingQuestion:
+        """The question with some inputs of the deployment or the workload changed."""
+        workload = {field.name for field in fields(Workload)}
+        return replace(
+            self,
+            deployment=replace(self.deployment, **_only(changes, lambda name: name not in workload)),
+            workload=replace(self.workload, **_only(changes, lambda name: name in workload)),
+        )
 
     def ask(self, changes: Changes) -> ServingPlan:
         """The plan with some inputs changed.
 
         Raises:
-            PlannerError: as `plan_serving`.
+            PlannerError: as the engine's plan.
         """
-        deployment = with_changes(self.deployment, **changes)
-        return plan_serving(
-            self.model, deployment, input_lengths=self.input_lengths, output_lengths=self.output_lengths
-        )
+        asked = self.changed(changes) if changes else self
+        return self.engine.plan(self.model, asked.deployment, asked.workload)
 
     def try_ask(self, changes: Changes) -> ServingPlan | None:
         """The same, or None where the engine or the model does not allow the change."""
@@ -43,83 +51,57 @@ class ServingQuestion:
             return None
 
     def fits(self, changes: Changes) -> bool:
-        """Whether the plan with these changes fits, every term at its high end."""
+        """Whether the plan with these changes counts as fitting."""
         plan = self.try_ask(changes)
-        return plan is not None and plan.verdict == "fits"
+        return plan is not None and self.accepts(plan)
 
-    def is_tight(self, changes: Changes) -> bool:
-        """Whether the plan with these changes fits at best estimates."""
-        plan = self.try_ask(changes)
-        return plan is not None and plan.verdict != "does_not_fit"
+    def accepts(self, plan: ServingPlan) -> bool:
+        """Whether a plan counts as fitting."""
+        return self.workload.accepts(plan.verdict)
 
     @property
     def longest_stated(self) -> int:
         """Tokens of the longest request that the lengths state; 1 where none are given."""
-        points = request_lengths(self.input_lengths, self.output_lengths)
-        return max((length for _, length in points), default=1)
-
-    def request_length(self, plan: ServingPlan) -> int:
-        """Tokens of the request that admission is planned at."""
-        point = admission_point(request_lengths(self.input_lengths, self.output_lengths))
-        longest = plan.resolved.max_model_len
-        return min(point[1], longest) if point else longest
+        return max((length for _, length in self.workload.points), default=1)
 
     def cache_wanted_bytes(self, plan: ServingPlan) -> int:
-        """KV cache that the asked concurrency reserves on the fullest rank."""
-        blocks = plan.pool.blocks_for(self.request_length(plan)) * plan.resolved.asked.concurrency
-        return blocks * plan.pool.bytes_per_block
+        """Cache that the asked concurrency reserves on the fullest device."""
+        return plan.cache.request_bytes * plan.workload.concurrency
 
     def needed_bytes(self, plan: ServingPlan, side: Side = "best") -> int:
-        """What the fullest rank needs of its card: every term inside and outside the fraction, and the cache wanted."""
-        parts = plan.budget.inside + plan.budget.outside
-        return sum(part.at(side) for part in parts) + self.cache_wanted_bytes(plan)
+        """What the fullest device needs: every term, and the cache wanted."""
+        return total(plan.devices[0].components, side) + self.cache_wanted_bytes(plan)
 
     def verdict(self, plan: ServingPlan) -> str:
         """The plan's verdict."""
         return plan.verdict
 
     def saving(self, before: ServingPlan, after: ServingPlan) -> int:
-        """Bytes that `after` needs less than `before` on the fullest rank.
+        """Bytes that `after` needs less than `before` on the fullest device.
 
         A changed memory fraction changes no need; it moves bytes of the card between the engine and what lives
         outside, and what it moves to the side that was short counts.
         """
         saved = self.needed_bytes(before) - self.needed_bytes(after)
-        same_card = before.resolved.gpu_memory_bytes == after.resolved.gpu_memory_bytes
-        if not saved and same_card and after.utilization != before.utilization:
-            return abs(after.budget.requested_bytes - before.budget.requested_bytes)
+        old, new = before.devices[0], after.devices[0]
+        if not saved and old.total_bytes == new.total_bytes:
+            return abs(new.claimed_bytes - old.claimed_bytes)
         return saved
 
     def command(self, plan: ServingPlan) -> str:
-        """The `vllm serve` line."""
-        return command_line(plan)
+        """The engine's command line."""
+        return shlex.join(self.engine.command(plan))
 
     def cards(self, plan: ServingPlan) -> tuple[int, int]:
         """(GPUs, pipeline stages)."""
-        asked = plan.resolved.asked
-        stages = asked.pipeline_parallel_size
-        return asked.tensor_parallel_size * stages * asked.data_parallel_size, stages
-
-    def renewed(self, lever: Lever, changes: Changes) -> Lever:
-        """The memory fraction's values depend on what other changes leave outside it."""
-        if lever.kind.name != "gpu-memory-utilization":
-            return lever
-        plan = self.try_ask(changes)
-        return lever if plan is None else next(fraction(plan), lever)
-
-    def helps(self, before: ServingPlan, lever: Lever) -> bool:
-        """The fraction's move goes to the side that is short: down is no help while the cache itself does not fit."""
-        if lever.kind.name != "gpu-memory-utilization" or before.verdict != "does_not_fit":
-            return True
-        rises = float(lever.values[-1]) > before.resolved.gpu_memory_utilization
-        error = before.startup_error
-        outside_short = before.outside.free_bytes < 0 or (
-            error is not None and error.kind in ("free_memory", "outside_budget")
-        )
-        return rises != outside_short
+        cards = [device for device in plan.devices if device.kind == "gpu"]
+        return sum(device.count for device in cards), len(cards)
 
     def settled(self, plan: ServingPlan) -> ServingQuestion:
-        """The same question with a fitted context (max_model_len -1) written out."""
-        if self.deployment.max_model_len != -1:
-            return self
-        return replace(self, deployment=replace(self.deployment, max_model_len=plan.resolved.max_model_len))
+        """The same question with what the engine fitted by itself (max_model_len -1) written out."""
+        return replace(self, deployment=plan.deployment)
+
+
+def _only(changes: Changes, wanted: Any) -> dict[str, Any]:
+    found: Mapping[str, object] = changes
+    return {name: value for name, value in found.items() if wanted(name)}

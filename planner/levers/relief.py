@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from planner.contract.component import Component
-from planner.engines.vllm.plan import ServingPlan
-from planner.engines.vllm.stages import tensor_parallel_sizes
+from planner.contract.inputs import inputs_of, spelled_out
+from planner.contract.lever import Changes
+from planner.contract.plan import ServingPlan
 from planner.hardware.gpus import Gpu, load_gpus
-from planner.levers.candidates import fraction
-from planner.levers.lever import Changes
 from planner.levers.question import ServingQuestion
 
-_NODE: Final = 8
-_MOST_STAGES: Final = 16
 _NOT_FOR_SERVERS: Final = ("laptop", "mod", "apple")
 # vLLM docs, GPU installation: compute capability 7.0 or higher
 _OLDEST: Final = (7, 0)
@@ -39,13 +35,18 @@ class Relief:
         sum_excess_bytes: what all terms together need beyond the card.
         card: the changes to the smallest listed card of the same maker, no older, on which the deployment fits; empty
             if it fits none.
-        layout: the changes to the fewest of the same card that fit; empty if no number up to 8 x 16 does.
+        layout: the changes to the fewest of the same card that fit; empty if no layout of the engine does.
+        cards: how many cards that is; 0 if none was found.
+        card_flag, layout_flag: what to paste for them.
     """
 
     excess: tuple[Excess, ...]
     sum_excess_bytes: int
     card: Changes
     layout: Changes
+    cards: int
+    card_flag: str
+    layout_flag: str
 
     @property
     def gpu(self) -> Gpu | None:
@@ -53,32 +54,20 @@ class Relief:
         found = self.card.get("gpu")
         return found if isinstance(found, Gpu) else None
 
-    @property
-    def cards(self) -> int:
-        """How many of the same card would do; 0 if no number was found."""
-        return cards_of(self.layout) if self.layout else 0
-
-
-def cards_of(changes: Changes) -> int:
-    """How many cards some changes make: tensor times pipeline parallel size, or a trainer's number."""
-    cards = 1
-    for name in ("tensor_parallel_size", "pipeline_parallel_size", "num_gpus"):
-        value = changes.get(name, 1)
-        assert isinstance(value, int)
-        cards *= value
-    return cards
-
 
 def relief(question: ServingQuestion, plan: ServingPlan) -> Relief:
     """Terms beyond the card, and the card or number of cards that would do."""
-    total = plan.resolved.gpu_memory_bytes
-    layout = fewest_cards(question) or {}
+    device = plan.devices[0]
+    layout, cards = fewest_cards(question) or ({}, 0)
     card = smallest_card(question, oldest=_capability(question)) or {}
     return Relief(
-        excess=excesses(plan.budget.inside + plan.budget.outside, question.cache_wanted_bytes(plan), total),
-        sum_excess_bytes=max(0, question.needed_bytes(plan) - total),
+        excess=excesses(device.components, question.cache_wanted_bytes(plan), device.total_bytes),
+        sum_excess_bytes=max(0, question.needed_bytes(plan) - device.total_bytes),
         card=card,
         layout=layout,
+        cards=cards,
+        card_flag=flag_of(card, question.deployment),
+        layout_flag=flag_of(layout, question.deployment),
     )
 
 
@@ -108,17 +97,19 @@ def _capability(question: ServingQuestion) -> tuple[int, int]:
 
 
 def with_room(question: ServingQuestion, changes: Changes) -> Changes | None:
-    """The changes if the plan with them fits, with the memory fraction moved where that is what it takes; else None."""
+    """The changes if the plan with them fits, or does once a lever that costs nothing is pulled; else None."""
     plan = question.try_ask(changes)
     if plan is None:
         return None
-    if plan.verdict == "fits":
+    if question.accepts(plan):
         return changes
-    lever = next(fraction(plan), None)
-    if lever is None or not lever.values:
-        return None
-    moved = {**changes, **lever.changes(lever.values[-1])}
-    return moved if question.fits(moved) else None
+    for lever in question.engine.levers(plan):
+        if lever.kind.cost != "nothing":
+            break
+        if lever.values:
+            moved = {**changes, **lever.changes(lever.values[-1])}
+            return moved if question.fits(moved) else None
+    return None
 
 
 def smallest_card(question: ServingQuestion, *, oldest: tuple[int, int] = _OLDEST) -> Changes | None:
@@ -137,30 +128,28 @@ def smallest_card(question: ServingQuestion, *, oldest: tuple[int, int] = _OLDES
     return None
 
 
-def fewest_cards(question: ServingQuestion) -> Changes | None:
-    """Changes to the fewest cards that fit: tensor parallel within a node of eight, pipeline stages beyond."""
-    for ways, stages in _layouts(question):
-        found = with_room(question, {"tensor_parallel_size": ways, "pipeline_parallel_size": stages})
+def fewest_cards(question: ServingQuestion) -> tuple[Changes, int] | None:
+    """Changes to the fewest cards that fit, and how many they are."""
+    for layout in question.engine.layouts(question.model, question.deployment):
+        found = with_room(question, layout.changes)
         if found is not None:
-            return found
+            return found, layout.cards
     return None
 
 
-def flag_of(changes: Changes) -> str:
-    """What to paste for a change of card or number of cards."""
-    words = []
-    card = changes.get("gpu")
-    if isinstance(card, Gpu):
-        words.append(f"--gpu {card.id}")
-    for name in ("num_gpus", "sharding", "tensor_parallel_size", "pipeline_parallel_size", "gpu_memory_utilization"):
-        value = changes.get(name)
-        if value is not None and value != 1:
-            words.append(f"--{name.replace('_', '-')} {value}")
+def flag_of(changes: Changes, asked: Any) -> str:
+    """What to paste so that a command line with these inputs gets the changes: every one that differs.
+
+    Args:
+        asked: the record that the command line describes.
+    """
+    words: list[str] = []
+    for one in inputs_of(type(asked)):
+        if one.name not in changes or changes[one.name] == getattr(asked, one.name):
+            continue
+        value = changes[one.name]
+        if isinstance(value, Gpu):
+            words += ["--gpu", value.id]
+        elif value is not None:
+            words += spelled_out(one, value)
     return " ".join(words)
-
-
-def _layouts(question: ServingQuestion) -> Iterator[tuple[int, int]]:
-    sizes = tensor_parallel_sizes(question.model, largest=_NODE)
-    deepest = min(_MOST_STAGES, len(question.model.spec.layers))
-    layouts = [(ways, stages) for ways in sizes for stages in range(1, deepest + 1)]
-    yield from sorted(layouts, key=lambda layout: (layout[0] * layout[1], layout[1]))

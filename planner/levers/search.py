@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final, Generic
 
+from planner.contract.lever import COSTS, Changes, Lever, LeverSet, Plan, Question, Setting
 from planner.levers.effect import first_fitting
-from planner.levers.lever import COSTS, Changes, Lever, LeverSet, Plan, Question, Setting
 
 MOST_PLANS: Final = 5
 # singles, pairs and triples always; four while there are fewer sets than can be shown; five only when nothing fits
@@ -92,7 +92,7 @@ def _eased(question: Question[Plan], levers: tuple[Lever, ...]) -> Found[Plan] |
     """The set at its mildest values that fit, or None if it does not fit or one of its levers is not needed."""
     strongest = [lever.set_to(lever.values[-1]) for lever in levers]
     levers = tuple(
-        question.renewed(lever, merged(strongest[:index] + strongest[index + 1 :]))
+        _renewed(question, lever, merged(strongest[:index] + strongest[index + 1 :]))
         for index, lever in enumerate(levers)
     )  # fmt: skip
     if not all(len(lever.values) for lever in levers):
@@ -107,11 +107,19 @@ def _eased(question: Question[Plan], levers: tuple[Lever, ...]) -> Found[Plan] |
         if question.fits(merged(settings[:index] + settings[index + 1 :])):
             return None
     plan = question.ask(merged(settings))
-    if question.verdict(plan) != "fits":
+    if not question.accepts(plan):
         return None
     order = tuple(places[lever.kind.name] for lever in levers)
     burden = _burden(levers, order, question.cards(plan))
     return Found(levers=levers, places=order, settings=settings, plan=plan, burden=burden)
+
+
+def _renewed(question: Question[Plan], lever: Lever, changes: Changes) -> Lever:
+    """The lever with its values as they are after other changes."""
+    plan = question.try_ask(changes) if lever.renew is not None else None
+    if plan is None or lever.renew is None:
+        return lever
+    return lever.renew(plan) or lever
 
 
 def _changes(levers: Sequence[Lever], places: Mapping[str, int]) -> Changes:

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
+from planner.contract.lever import Changes, Kind, Lever, Value, kept_in, kinds
+from planner.contract.workload import Accept
 from planner.errors import PlannerError
 from planner.hardware.gpus import Gpu
 from planner.levers.advice import EXPANDABLE, Advice
 from planner.levers.effect import effects
 from planner.levers.goal import Solved
-from planner.levers.lever import Changes, Kind, Lever, Value, kept_in, kinds
 from planner.levers.relief import Relief, excesses, server_cards
 from planner.levers.search import fitting_sets
 from planner.model.model import Model
@@ -19,10 +20,11 @@ from planner.training.plan import TrainingPlan, plan_training
 from planner.training.recipe import Recipe
 from planner.units import format_size
 
-TABLE: Final = "training_levers.csv"
+TABLE: Final = "planner.levers:training_levers.csv"
 
 # Assumed: the shortest sequence worth proposing; cards in steps that clusters come in.
 _SHORTEST: Final = 256
+_LOWEST_RANK: Final = 4
 _CARDS: Final = (2, 4, 8, 16, 32, 64)
 _EIGHT_BIT: Final = "adamw_bnb_8bit"
 _FULL_PRECISION_OPTIMIZERS: Final = (
@@ -40,6 +42,7 @@ class TrainingQuestion:
     recipe: Recipe
     gpu: Gpu | None
     gpu_memory_bytes: int | None = None
+    accept: Accept = "tight"
 
     def ask(self, changes: Changes) -> TrainingPlan:
         """The plan with some of the recipe's inputs, or the card, changed.
@@ -64,14 +67,13 @@ class TrainingQuestion:
             return None
 
     def fits(self, changes: Changes) -> bool:
-        """Whether the plan with these changes fits, every term at its high end."""
+        """Whether the plan with these changes counts as fitting."""
         plan = self.try_ask(changes)
-        return plan is not None and plan.verdict == "fits"
+        return plan is not None and self.accepts(plan)
 
-    def is_tight(self, changes: Changes) -> bool:
-        """Whether the plan with these changes fits or is tight."""
-        plan = self.try_ask(changes)
-        return plan is not None and plan.verdict != "does_not_fit"
+    def accepts(self, plan: TrainingPlan) -> bool:
+        """Whether a plan counts as fitting."""
+        return plan.verdict == "fits" or (self.accept == "tight" and plan.verdict == "tight")
 
     def verdict(self, plan: TrainingPlan) -> str:
         """The plan's verdict."""
@@ -88,14 +90,6 @@ class TrainingQuestion:
     def cards(self, plan: TrainingPlan) -> tuple[int, int]:
         """(GPUs, pipeline stages)."""
         return plan.recipe.num_gpus, plan.recipe.pipeline_parallel_size
-
-    def renewed(self, lever: Lever, changes: Changes) -> Lever:
-        """No lever's values depend on another's."""
-        return lever
-
-    def helps(self, before: TrainingPlan, lever: Lever) -> bool:
-        """Every lever goes one way."""
-        return True
 
 
 def training_levers(plan: TrainingPlan, keep: frozenset[str] = frozenset()) -> tuple[Lever, ...]:
@@ -115,7 +109,14 @@ def _all(plan: TrainingPlan) -> Iterator[Lever]:
     recipe = plan.recipe
     if recipe.method == "inference":
         return
+    yield from _free_of_cost(plan)
+    yield from _rank(recipe)
     yield _batch(recipe)
+    yield from _methods(recipe)
+    yield from _sharding(recipe)
+    if not recipe.offload_optimizer:
+        yield _single("offload-optimizer", "on the card", "in host memory", {"offload_optimizer": True},
+                      "--offload-optimizer")  # fmt: skip
     yield Lever(
         kind=_kind("max-seq-length"),
         before=str(recipe.max_seq_length),
@@ -123,6 +124,16 @@ def _all(plan: TrainingPlan) -> Iterator[Lever]:
         changes=lambda value: {"max_seq_length": value},
         flag=lambda value: f"--max-seq-length {value}",
     )
+
+
+def _free_of_cost(plan: TrainingPlan) -> Iterator[Lever]:
+    """What costs nothing, a little time, or little quality: kernels, checkpointing, 8-bit states."""
+    recipe = plan.recipe
+    capability = plan.gpu.capability
+    if recipe.attn_implementation == "eager" and (capability is None or capability >= (8, 0)):
+        yield _single("attn-implementation", "eager", "flash_attention_2",
+                      {"attn_implementation": "flash_attention_2"},
+                      "--attn-implementation flash_attention_2")  # fmt: skip
     if not recipe.gradient_checkpointing:
         yield _single("gradient-checkpointing", "off", "on", {"gradient_checkpointing": True},
                       "--gradient-checkpointing")  # fmt: skip
@@ -134,18 +145,19 @@ def _all(plan: TrainingPlan) -> Iterator[Lever]:
             changes=lambda value: {"loss": value},
             flag=lambda value: f"--loss {value}",
         )
-    capability = plan.gpu.capability
-    if recipe.attn_implementation == "eager" and (capability is None or capability >= (8, 0)):
-        yield _single("attn-implementation", "eager", "flash_attention_2",
-                      {"attn_implementation": "flash_attention_2"},
-                      "--attn-implementation flash_attention_2")  # fmt: skip
     if recipe.optim in _FULL_PRECISION_OPTIMIZERS:
         yield _single("optim", recipe.optim, _EIGHT_BIT, {"optim": _EIGHT_BIT}, f"--optim {_EIGHT_BIT}")
-    yield from _methods(recipe)
-    yield from _sharding(recipe)
-    if not recipe.offload_optimizer:
-        yield _single("offload-optimizer", "on the card", "in host memory", {"offload_optimizer": True},
-                      "--offload-optimizer")  # fmt: skip
+
+
+def _rank(recipe: Recipe) -> Iterator[Lever]:
+    """Adapters of half the rank, and half again, down to the lowest that is used."""
+    rank = recipe.lora_rank or 0
+    lower = tuple(rank >> times for times in range(1, rank.bit_length()) if rank >> times >= _LOWEST_RANK)
+    if recipe.adapters and lower:
+        yield Lever(
+            kind=_kind("lora-rank"), before=str(rank), values=lower, changes=lambda value: {"lora_rank": value},
+            flag=lambda value: f"--lora-rank {value}",
+        )  # fmt: skip
 
 
 def _single(name: str, before: str, after: str, changes: Changes, flag: str) -> Lever:
@@ -213,7 +225,7 @@ def advise_training(
     levers = training_levers(plan, keep)
     return Advice(
         levers=effects(question, plan, levers),
-        plans=fitting_sets(question, plan, levers) if plan.verdict != "fits" else (),
+        plans=() if question.accepts(plan) else fitting_sets(question, plan, levers),
         relief=_relief(question, plan) if plan.verdict == "does_not_fit" else None,
         solved=solved,
         notes=_notes(plan),
@@ -242,7 +254,14 @@ def _relief(question: TrainingQuestion, plan: TrainingPlan) -> Relief:
         sum_excess_bytes=plan.shortfall_bytes,
         card={} if card is None else {"gpu": card},
         layout=spread or {},
+        cards=int(str((spread or {}).get("num_gpus", 0))),
+        card_flag="" if card is None else f"--gpu {card.id}",
+        layout_flag=_spread_flag(spread or {}),
     )
+
+
+def _spread_flag(changes: Changes) -> str:
+    return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in changes.items() if value is not None)
 
 
 def spreads(recipe: Recipe, above: int | None = None) -> list[Changes]:

@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from planner.contract.lever import Changes
 from planner.errors import UsageError
 from planner.levers.goal import Goal, Solved, largest
-from planner.levers.lever import Changes
-from planner.levers.relief import flag_of, server_cards
+from planner.levers.relief import server_cards
 from planner.levers.training import TrainingQuestion, spreads
 from planner.training.recipe import resolve
 
@@ -42,8 +42,7 @@ def parse_training_goal(text: str) -> Goal:
 
 
 def solve_training(question: TrainingQuestion, goal: Goal) -> Solved:
-    """The best value of the goal's quantity at which the fine-tune fits (or is tight, if it never fits), all else as
-    asked.
+    """The best value of the goal's quantity at which the fine-tune counts as fitting, all else as asked.
 
     Raises:
         UsageError: a rank is asked of a recipe without adapters.
@@ -62,8 +61,6 @@ def solve_training(question: TrainingQuestion, goal: Goal) -> Solved:
     if field == "max_seq_length":
         most = question.model.spec.max_position_embeddings or most
     number = largest(most, lambda number: question.fits({field: number}))
-    if not number:  # a recipe that is tight as it stands is tight at every value
-        number = largest(most, lambda number: question.is_tight({field: number}))
     if not number:
         return Solved(goal=goal, value="", flag="", plan=None)
     return Solved(goal=goal, value=str(number), flag=f"--{goal.what} {number}", plan=question.ask({field: number}))
@@ -82,6 +79,7 @@ def _count(question: TrainingQuestion) -> Changes | None:
 
 def _flag(goal: Goal, changes: Changes) -> str:
     if goal.what == "gpu":
-        return flag_of(changes)
+        card = changes["gpu"]
+        return f"--gpu {getattr(card, 'id', card)}"
     sharding = changes["sharding"]
     return f"--num-gpus {changes['num_gpus']}" + (f" --sharding {sharding}" if sharding else "")

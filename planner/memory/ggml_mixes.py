@@ -31,6 +31,12 @@ _BASES: Final[Mapping[str, str]] = {
     "IQ4_XS": "IQ4_XS", "IQ4_NL": "IQ4_NL", "TQ1_0": "TQ1_0", "TQ2_0": "TQ2_0",
 }  # fmt: skip
 _OTHER_NAMES: Final = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M", "MXFP4-MOE": "MXFP4_MOE"}
+# Files that many publish beside llama.cpp's own mixes: the mix, with the embedding and the output matrix in Q8_0.
+_LARGE_ENDS: Final = {"Q2_K_L": "Q2_K", "Q3_K_XL": "Q3_K_L", "Q4_K_L": "Q4_K_M", "Q5_K_L": "Q5_K_M", "Q6_K_L": "Q6_K"}
+# Dynamic recipes (UD-) choose types by measurement; the nearest mix, and how far files lie from it in thousandths.
+_DYNAMIC_SPREAD: Final = (150, 150)
+_DYNAMIC: Final = {"Q2_K_XL": "Q2_K", "Q3_K_XL": "Q3_K_M", "Q4_K_XL": "Q4_K_M", "Q5_K_XL": "Q5_K_M", "Q6_K_XL": "Q6_K",
+                   "Q8_K_XL": "Q8_0"}  # fmt: skip
 _PLAIN: Final = frozenset({"F32", "F16", "BF16"})
 _SMALL_IQ: Final = frozenset({"IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M"})
 _IQ2_LARGE: Final = frozenset({"IQ2_S", "IQ2_M"})
@@ -82,6 +88,8 @@ class GgmlMix:
         falcon: the architecture that has rules of its own.
         large: the 70B class.
         imatrix: quantised with an importance matrix.
+        ends: type of the embedding and the output matrix where the file does not keep to the mix; "": it does.
+        spread: thousandths below and above that the file's own recipe leaves open.
     """
 
     name: str
@@ -94,6 +102,8 @@ class GgmlMix:
     falcon: bool
     large: bool
     imatrix: bool
+    ends: str = ""
+    spread: tuple[int, int] = (0, 0)
 
     @property
     def formats(self) -> tuple[WeightFormat, ...]:
@@ -123,6 +133,8 @@ class GgmlMix:
         return _fitting(self._wanted(kind, base, inner, tensor), inner)
 
     def _wanted(self, kind: Kind, base: str, inner: int, tensor: Tensor) -> str:
+        if self.ends and kind in (Kind.OUTPUT, Kind.TOKEN_EMBEDDING):
+            return self.ends
         if kind is Kind.OUTPUT or (kind is Kind.TOKEN_EMBEDDING and self.tied):
             return self._output(base, inner)
         if self.name == "MXFP4_MOE":
@@ -225,7 +237,16 @@ def mix_names() -> tuple[str, ...]:
 
 def is_mix(name: str) -> bool:
     """Whether this names a mix; a "GGUF:" prefix and lower case are allowed."""
-    return _canonical(name) in _BASES
+    return _mix_of(name)[0] in _BASES
+
+
+def _mix_of(name: str) -> tuple[str, str, tuple[int, int]]:
+    """llama.cpp's mix that a name means, the type of the ends and the spread that it has beside it."""
+    wanted = _canonical(name)
+    if wanted.startswith("UD-"):
+        rest = wanted.removeprefix("UD-")
+        return _DYNAMIC.get(rest, rest), "", _DYNAMIC_SPREAD
+    return _LARGE_ENDS.get(wanted, wanted), "Q8_0" if wanted in _LARGE_ENDS else "", (0, 0)
 
 
 def ggml_mix(name: str, spec: ModelSpec, *, imatrix: bool | None = None) -> tuple[GgmlMix, tuple[str, ...]]:
@@ -237,7 +258,7 @@ def ggml_mix(name: str, spec: ModelSpec, *, imatrix: bool | None = None) -> tupl
     Raises:
         UnsupportedQuantization: no such mix.
     """
-    wanted = _canonical(name)
+    wanted, ends, spread = _mix_of(name)
     if wanted not in _BASES:
         raise UnsupportedQuantization(f"no GGUF mix {name!r}; one of {', '.join(_BASES)}", field="quantization")
     if imatrix is None:
@@ -254,6 +275,8 @@ def ggml_mix(name: str, spec: ModelSpec, *, imatrix: bool | None = None) -> tupl
         falcon=spec.model_type in ("falcon", "RefinedWeb", "RefinedWebModel"),
         large=len(spec.layers) == _LAYERS_OF_70B and sharing > 1 and spec.model_type in ("llama", "qwen2"),
         imatrix=imatrix,
+        ends=ends,
+        spread=spread,
     )
     notes = [f"quantization {wanted}: types by llama.cpp's own rules, {'with' if imatrix else 'without'} an imatrix"]
     notes.append("hand-made and UD- recipes differ; for those pass the .gguf file itself")

@@ -52,7 +52,9 @@ class Rule:
         """Whether the rule speaks of this tensor."""
         if self.experts is not None and self.experts != (tensor.num_experts > 0):
             return False
-        return self.modules is None or self.modules.match(tensor.name)
+        if self.modules is None or self.modules.match(tensor.name):
+            return True
+        return bool(tensor.draft_name) and self.modules.match(tensor.draft_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +65,16 @@ class Rules:
         head: what the output matrix is stored in when no rule may touch it; None: plain.
         rules_cover_head: the output matrix is a linear layer like any other.
         skip_roles: roles left plain, beside those that always are.
+        skip_drafts: draft layers are left plain.
+        embedding: what the token embedding is stored in; None: plain, as most quantisers leave it.
     """
 
     rules: tuple[Rule, ...]
     head: WeightFormat | None = None
     rules_cover_head: bool = False
     skip_roles: frozenset[Role] = frozenset()
+    skip_drafts: bool = False
+    embedding: WeightFormat | None = None
 
     @property
     def formats(self) -> tuple[WeightFormat, ...]:
@@ -83,7 +89,11 @@ class Rules:
 
     def format_of(self, tensor: Tensor) -> WeightFormat | None:
         """The tensor's format, or None when it stays plain."""
+        if self.embedding is not None and tensor.role is Role.EMBEDDING and len(tensor.shape) == 2:
+            return self.embedding
         if not tensor.linear or tensor.role in NEVER or tensor.role in self.skip_roles:
+            return None
+        if self.skip_drafts and tensor.draft_name:
             return None
         if tensor.role is Role.LM_HEAD and not self.rules_cover_head:
             return self.head
@@ -104,12 +114,14 @@ class WeightScheme:
         plain: the type of every tensor that is not quantised and states none of its own.
         assignment: decides the others; None: all plain.
         notes: defaults chosen and what was left in 16 bit.
+        spread: thousandths that the stored bytes may lie below and above, where a name does not decide them.
     """
 
     label: str
     plain: Plain
     assignment: Assignment | None = None
     notes: tuple[str, ...] = ()
+    spread: tuple[int, int] = (0, 0)
 
     @property
     def same_for_every_layer(self) -> bool:

@@ -11,6 +11,7 @@ from planner.memory.quantisation import WeightScheme
 from planner.memory.sharding import Parallelism, local_shape
 from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Role, Tensor
+from planner.model.tensors import draft_tensors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,8 +139,7 @@ def stage_weights(
         if spec.tie_word_embeddings and not first:
             add(look(tensor for tensor in spec.embeddings if tensor.role is Role.EMBEDDING))
         if with_drafts:
-            add(look(spec.draft_tensors))
-            add_layers(spec.draft_layers, spec.hidden_size, spec.layer_prefix, len(spec.layers))
+            add(look(draft_tensors(spec, buffers=True)))
     return StageWeights(
         by_role=tuple(totals.items()),
         rope_bytes=sum(

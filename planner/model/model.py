@@ -20,6 +20,7 @@ class Model:
         id: the name it was asked for by, or its Hub id.
         spec: what it is.
         origin: where the config came from, in a few words.
+        base: the bundled model that it rests on, when it was found by the rules of names; "" otherwise.
         confidence: how sure a bundled config's facts are ("verbatim", "reconstructed-exact", ...); "" otherwise.
         stored_bytes: weight bytes of the files it was read from, when they were.
         stored: every tensor of those files, when their headers were read.
@@ -32,6 +33,7 @@ class Model:
     spec: ModelSpec
     origin: str
     confidence: str = ""
+    base: str = ""
     stored_bytes: int | None = None
     stored: tuple[StoredTensor, ...] = field(default=(), repr=False)
     stretched: int = 0

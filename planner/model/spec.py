@@ -136,3 +136,24 @@ class ModelSpec:
     notes: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
     quantization_config: Mapping[str, object] | None = field(default=None, hash=False, compare=False)
+
+    @property
+    def stated_kv_cache_dtype(self) -> str | None:
+        """The cache type that the checkpoint's quantisation states: "fp8", "int8", "nvfp4"; None where it states none.
+
+        `kv_cache_scheme` (compressed-tensors, ModelOpt) is an object of num_bits and type, `kv_cache_quant_algo`
+        (ModelOpt's hf_quant_config.json) a name. Which release of an engine follows it is the engine's to know.
+        """
+        config = self.quantization_config or {}
+        inner = config.get("quantization")
+        for place in (config, inner if isinstance(inner, Mapping) else {}):
+            scheme = place.get("kv_cache_scheme")
+            if isinstance(scheme, Mapping):
+                bits, kind = scheme.get("num_bits", 8), scheme.get("type", "float")
+                if bits == 8:
+                    return "fp8" if kind == "float" else "int8"
+                return "nvfp4" if bits == 4 and kind == "float" else None
+            name = scheme if isinstance(scheme, str) else place.get("kv_cache_quant_algo")
+            if isinstance(name, str):
+                return name.lower()
+        return None

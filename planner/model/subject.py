@@ -9,8 +9,9 @@ from typing import Final
 
 from planner.errors import SourceError
 from planner.model.depth import Depths, check_cut, cut_config, depths_for
-from planner.model.load import bundled_names, load_model, model_from_config
+from planner.model.load import load_model, model_from_config
 from planner.model.model import Model
+from planner.model.names.bundled import bundled_names
 from planner.model.sources.json_file import read_json_object
 
 _OWN_KEYS: Final = ("_source", "_hf_quant_config")
@@ -61,8 +62,9 @@ def _values(source: str, model: Model) -> Mapping[str, object]:
         path = path / "config.json"
     if path.is_file() and path.suffix == ".json" and not path.name.endswith(".index.json"):
         return read_json_object(path)
-    if model.id in bundled_names():
-        return read_json_object(bundled_names()[model.id])
+    bundled = model.base or model.id
+    if bundled in bundled_names():
+        return read_json_object(bundled_names()[bundled])
     if path.exists():
         raise SourceError(
             f"{source}: a name, a folder or a config.json is needed here: the model is built from its config",

@@ -86,6 +86,8 @@ class Tensor:
         active_experts: how many of them one token uses.
         dtype: fixed storage type ("float32"), or None for the model's.
         buffer: kept beside the parameters and counted by nobody as one (a router's score correction).
+        draft_name: of a draft layer's tensor, its name counted among the drafts ("mtp.layers.0.mlp.up_proj.weight"),
+            as lists of modules spell it that do not count on from the model's layers; "" otherwise.
     """
 
     name: str
@@ -98,6 +100,7 @@ class Tensor:
     active_experts: int = 0
     dtype: str | None = None
     buffer: bool = False
+    draft_name: str = ""
 
     @property
     def numel(self) -> int:

@@ -7,6 +7,7 @@ correction), which a checkpoint stores but nobody counts, are only in a layer's 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Tensor
@@ -22,22 +23,48 @@ def tensors(spec: ModelSpec) -> Iterator[Tensor]:
     yield from spec.head
 
 
-def draft_tensors(spec: ModelSpec) -> Iterator[Tensor]:
-    """Every weight of the draft (MTP) layers; empty for most models."""
-    yield from spec.draft_tensors
-    first = len(spec.layers)
-    yield from layer_tensors(spec.draft_layers, spec.hidden_size, spec.layer_prefix, first=first)
+def draft_tensors(spec: ModelSpec, *, buffers: bool = False) -> Iterator[Tensor]:
+    """Every weight of the draft (MTP) layers, buffers on request; empty for most models.
+
+    Layers are named as counted on from the model's own ("model.layers.61"), and answer to "mtp.layers.0" besides.
+    """
+    for tensor in spec.draft_tensors:
+        yield replace(tensor, draft_name=f"mtp.{tensor.name.removeprefix('mtp.')}")
+    for index, layer in enumerate(spec.draft_layers):
+        for tensor in layer.tensors(spec.hidden_size):
+            if buffers or not tensor.buffer:
+                name = f"{spec.layer_prefix}.{len(spec.layers) + index}.{tensor.name}"
+                yield replace(tensor, name=name, draft_name=f"mtp.layers.{index}.{tensor.name}")
 
 
-def layer_tensors(layers: tuple[Layer, ...], hidden_size: int, prefix: str, *, first: int = 0) -> Iterator[Tensor]:
-    """The tensors of a list of layers, named `prefix.<index>.<name>`, counting from `first`."""
+def layer_tensors(layers: tuple[Layer, ...], hidden_size: int, prefix: str) -> Iterator[Tensor]:
+    """The tensors of a list of layers, named `prefix.<index>.<name>`."""
     of_kind: dict[int, tuple[Tensor, ...]] = {}
-    for index, layer in enumerate(layers, start=first):
+    for index, layer in enumerate(layers):
         own = of_kind.get(id(layer))
         if own is None:
             own = of_kind[id(layer)] = tuple(t for t in layer.tensors(hidden_size) if not t.buffer)
         for tensor in own:
             yield tensor.named(f"{prefix}.{index}")
+
+
+def distinct_tensors(spec: ModelSpec, *, towers: bool = True) -> Iterator[Tensor]:
+    """One tensor of each shape and place: of equal layers the first one's alone, since the others divide alike."""
+    if towers:
+        for stack in spec.stacks:
+            yield from stack.tensors
+            yield from _first_of_kind(stack.layers, stack.hidden_size, stack.layer_prefix)
+    yield from spec.embeddings
+    yield from _first_of_kind(spec.layers, spec.hidden_size, spec.layer_prefix)
+    yield from spec.head
+
+
+def _first_of_kind(layers: tuple[Layer, ...], hidden_size: int, prefix: str) -> Iterator[Tensor]:
+    seen: set[int] = set()
+    for index, layer in enumerate(layers):
+        if id(layer) not in seen:
+            seen.add(id(layer))
+            yield from (t.named(f"{prefix}.{index}") for t in layer.tensors(hidden_size) if not t.buffer)
 
 
 def parameters(spec: ModelSpec) -> int:

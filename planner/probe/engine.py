@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from planner.engines.vllm.deployment import Deployment
-from planner.engines.vllm.plan import ServingPlan, plan_serving
+from planner.engines.vllm.instances import plan_serving
+from planner.engines.vllm.plan import VllmPlan
 from planner.model.model import Model
 from planner.probe.metrics import CacheInfo
 
@@ -26,7 +27,7 @@ def deployment_of(asked: Deployment, info: CacheInfo) -> Deployment:
     return replace(asked, **changes)  # type: ignore[arg-type]
 
 
-def compare_cache(model: Model, asked: Deployment, info: CacheInfo) -> tuple[ServingPlan, list[dict[str, object]]]:
+def compare_cache(model: Model, asked: Deployment, info: CacheInfo) -> tuple[VllmPlan, list[dict[str, object]]]:
     """The plan, and a row for each figure that the server states: planned, measured, the plan's relative error.
 
     Raises:

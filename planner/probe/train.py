@@ -18,8 +18,8 @@ from planner.probe.build import packed_tensors, storage_bytes, tensors_in
 from planner.probe.extras import library
 from planner.probe.optimizers import make_optimizer
 from planner.training.recipe import Recipe
-from planner.training.segments import final_norm
-from planner.training.step import gradients_wait
+from planner.training.step.segments import final_norm
+from planner.training.step.step import gradients_wait
 
 JUDGED: Final = ("weights", "gradients", "optimizer", "saved_activations", "peak_allocated")
 STEPS: Final = 3

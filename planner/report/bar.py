@@ -29,11 +29,25 @@ def bar(segments: Sequence[Segment], total_bytes: int, *, width: int = 72, colou
         drawn = "".join(
             f"\x1b[48;5;{segment.colour}m{' ' * count}{_RESET}" for segment, count in zip(shown, cells, strict=True)
         )
-        legend = "  ".join(f"\x1b[38;5;{segment.colour}m■{_RESET} {segment.name}" for segment in shown)
+        words = [f"\x1b[38;5;{segment.colour}m■{_RESET} {segment.name}" for segment in shown]
     else:
         drawn = "".join(segment.letter * count for segment, count in zip(shown, cells, strict=True))
-        legend = "  ".join(f"{segment.letter} {segment.name}" for segment in shown)
-    return f"[{drawn}{' ' * (width - sum(cells))}]\n {legend}"
+        words = [f"{segment.letter} {segment.name}" for segment in shown]
+    legend = "\n".join(_lines(words, [len(segment.name) + 4 for segment in shown], width))
+    return f"[{drawn}{' ' * (width - sum(cells))}]\n{legend}"
+
+
+def _lines(words: Sequence[str], lengths: Sequence[int], width: int) -> list[str]:
+    """The legend in lines of at most the bar's width; lengths are those that a reader sees."""
+    lines: list[list[str]] = [[]]
+    used = 0
+    for word, length in zip(words, lengths, strict=True):
+        if lines[-1] and used + length > width:
+            lines.append([])
+            used = 0
+        lines[-1].append(word)
+        used += length
+    return [" " + "  ".join(line) for line in lines]
 
 
 def _cells(sizes: Sequence[int], total: int, width: int) -> list[int]:

@@ -10,14 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
 from planner.errors import UsageError
-from planner.report.rows import Column, Format, render_rows
+from planner.report.printer import Width
+from planner.report.rows import JSON_SCHEMA, Column, Format, render_rows
 from planner.serving.grid import Cell
 from planner.units import gib
 
-FIELDS = (
-    "model", "gpu", "tensor_parallel_size", "quantization", "kv_cache_dtype", "max_model_len", "weights_bytes",
-    "bytes_per_token", "kv_cache_bytes", "tokens", "concurrency", "verdict", "reason",
-)  # fmt: skip
+FIELDS = Cell._fields
 
 _FIGURES = ("weights_bytes", "bytes_per_token", "kv_cache_bytes", "tokens", "concurrency")
 
@@ -83,22 +81,22 @@ def pareto(cells: list[Cell]) -> set[int]:
     return best
 
 
-def render_comparison(cells: list[Cell], *, format: Format, query: Mapping[str, object]) -> str:
+def render_comparison(cells: list[Cell], *, format: str, query: Mapping[str, object], width: Width = "terminal") -> str:
     """A list of cells, the Pareto set marked with * (table, Markdown) or "pareto": true (JSON, CSV)."""
     marked = pareto(cells)
     rows = [as_row(cell) | {"pareto": index in marked} for index, cell in enumerate(cells)]
     shown = rows if format in (Format.JSON, Format.CSV) else rows[:_PEOPLE_ROWS]
     columns = _COLUMNS if any(row["reason"] for row in shown) else _COLUMNS[:-1]
-    text = render_rows(shown, columns=columns, format=format, query=query)
+    text = render_rows(shown, columns=columns, format=format, query=query, width=width)
     if len(shown) < len(rows):
         text += f"\n({len(rows) - len(shown):,} more rows: --format csv or json has all)"
     return text
 
 
-def stream(cells: Iterable[Cell], *, format: Format, query: Mapping[str, object]) -> Iterator[str]:
+def stream(cells: Iterable[Cell], *, format: str, query: Mapping[str, object]) -> Iterator[str]:
     """Pieces of text, a row at a time and in memory that does not grow, for grids too large to hold."""
-    if format is Format.JSON:
-        yield json.dumps({"schema": 1, "query": dict(query)})[:-1] + ', "rows": [\n'
+    if format == Format.JSON:
+        yield json.dumps({"schema": JSON_SCHEMA, "query": dict(query)})[:-1] + ', "rows": [\n'
         first = True
         for cell in cells:
             yield ("" if first else ",\n") + json.dumps(as_row(cell))
@@ -121,23 +119,29 @@ def _gib(value: object) -> str:
     return gib(value) if isinstance(value, int) else "-"
 
 
+def _card(value: object) -> str:
+    """A card without the words that all of its maker's have."""
+    return str(value).removeprefix("NVIDIA ").removeprefix("GeForce ")
+
+
 def _mark(value: object) -> str:
     return "*" if value else ""
 
 
 _COLUMNS = (
     Column(field="pareto", heading="", text=_mark),
-    Column(field="model", heading="model"),
-    Column(field="gpu", heading="gpu"),
-    Column(field="tensor_parallel_size", heading="tp", right=True),
+    Column(field="engine", heading="engine", importance=9),
+    Column(field="model", heading="model", importance=2),
+    Column(field="gpu", heading="gpu", text=_card, importance=1),
+    Column(field="tensor_parallel_size", heading="tp", right=True, importance=6),
     Column(field="quantization", heading="weights as"),
-    Column(field="kv_cache_dtype", heading="cache as"),
+    Column(field="kv_cache_dtype", heading="cache as", importance=1),
     Column(field="max_model_len", heading="context", right=True),
     Column(field="weights_bytes", heading="weights GiB", right=True, text=_gib),
-    Column(field="bytes_per_token", heading="KV B/token", right=True),
-    Column(field="kv_cache_bytes", heading="KV GiB", right=True, text=_gib),
-    Column(field="tokens", heading="tokens", right=True),
+    Column(field="bytes_per_token", heading="KV B/token", right=True, importance=8),
+    Column(field="kv_cache_bytes", heading="KV GiB", right=True, text=_gib, importance=5),
+    Column(field="tokens", heading="tokens", right=True, importance=7),
     Column(field="concurrency", heading="at once", right=True),
     Column(field="verdict", heading="verdict"),
-    Column(field="reason", heading="reason"),
+    Column(field="reason", heading="reason", importance=10),
 )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.engines.vllm.command import command_line
-from planner.engines.vllm.plan import ServingPlan
+from planner.contract.engine import command_line
+from planner.contract.lever import Changes, Effect, LeverSet, Setting
+from planner.contract.plan import VERDICTS, ServingPlan
 from planner.levers.advice import Advice
 from planner.levers.goal import Solved
-from planner.levers.lever import Changes, Effect, LeverSet, Setting
-from planner.levers.relief import Relief, flag_of
+from planner.levers.relief import Relief
+from planner.report.printer import Heading, Width, printed, table
 from planner.units import format_size, gib
 
 
@@ -35,8 +36,11 @@ def _setting_json(setting: Setting) -> dict[str, object]:
 
 def _effect_json(effect: Effect) -> dict[str, object]:
     return _setting_json(effect.setting) | {
-        "saves_bytes": effect.saves_bytes, "fits_alone": effect.fits_alone, "cost": effect.setting.kind.cost,
-    }  # fmt: skip
+        "saves_bytes": effect.saves_bytes,
+        "verdict": effect.verdict,
+        "fits_alone": effect.fits_alone,
+        "cost": effect.setting.kind.cost,
+    }
 
 
 def _set_json(one: LeverSet) -> dict[str, object]:
@@ -56,9 +60,9 @@ def _relief_json(relief: Relief) -> dict[str, object]:
         ],
         "sum_excess_bytes": relief.sum_excess_bytes,
         "gpu": relief.gpu.name if relief.gpu else None,
-        "gpu_flag": flag_of(relief.card) or None,
+        "gpu_flag": relief.card_flag or None,
         "cards": relief.cards or None,
-        "cards_flag": flag_of(relief.layout) or None,
+        "cards_flag": relief.layout_flag or None,
     }
 
 
@@ -73,52 +77,54 @@ def _goal_json(solved: Solved) -> dict[str, object]:
     }
 
 
-def levers_table(advice: Advice, *, markdown: bool = False) -> str:
+def levers_table(advice: Advice, *, markdown: bool = False, width: Width = "terminal") -> str:
     """What to change: single levers, sets that fit, the terms beyond the card, the goal's answer."""
-    parts = []
+    parts, room = [], None if markdown else width
     if advice.solved is not None:
-        parts.append(_goal_line(advice.solved))
+        parts.append(printed([_goal_line(advice.solved)], room))
     if advice.levers:
-        parts.append(_levers(advice.levers, markdown=markdown))
+        parts.append(_levers(advice.levers, markdown=markdown, width=width))
     if advice.plans:
         lines = ["what fits, cheapest first (each change is needed):"]
         for number, one in enumerate(advice.plans, start=1):
             flags = " ".join(setting.flag for setting in one.settings)
-            lines.append(f"  {number}. {flags}   [costs {one.cost}; saves {gib(one.saves_bytes)} GiB per GPU]")
-        parts.append("\n".join(lines))
+            saves = f"saves {gib(one.saves_bytes)} GiB per GPU"
+            lines.append(f"  {number}. {flags}   [{VERDICTS[one.verdict]}; costs {one.cost}; {saves}]")
+        parts.append(printed(lines, room))
     elif advice.relief is not None:
         parts.append("no set of these changes fits")
     if advice.relief is not None:
-        parts.append(_relief_lines(advice.relief))
-    parts += [f"note: {note}" for note in advice.notes]
+        parts.append(printed(_relief_lines(advice.relief), room))
+    parts += [printed([f"note: {note}"], room) for note in advice.notes]
     return "\n\n".join(parts)
 
 
-def _levers(effects: Sequence[Effect], *, markdown: bool) -> str:
-    from tabulate import tabulate  # JSON need not pay for it
-
+def _levers(effects: Sequence[Effect], *, markdown: bool, width: Width) -> str:
     rows = [
         (
             effect.setting.flag,
             effect.setting.before,
             gib(effect.saves_bytes),
-            "yes" if effect.fits_alone else "no",
+            VERDICTS[effect.verdict],
             effect.setting.kind.cost,
             effect.setting.phase,
             effect.setting.detail,
         )
         for effect in effects
     ]
-    return tabulate(
-        rows,
-        headers=("change one thing", "from", "GiB per GPU", "enough", "costs", "acts at", "what it means"),
-        tablefmt="pipe" if markdown else "simple",
-        disable_numparse=True,
-        colalign=("left", "left", "right", "left", "left", "left", "left"),
-    )
+    headings = [
+        Heading(title="change one thing"),
+        Heading(title="from", importance=2),
+        Heading(title="GiB per GPU", right=True),
+        Heading(title="then"),
+        Heading(title="costs"),
+        Heading(title="acts at", importance=3),
+        Heading(title="what it means", importance=1),
+    ]
+    return table(rows, headings, markdown=markdown, width=width)
 
 
-def _relief_lines(relief: Relief) -> str:
+def _relief_lines(relief: Relief) -> list[str]:
     lines = [
         f"{term.name} alone needs {format_size(term.size_bytes)}, {format_size(term.excess_bytes)} more than the card"
         for term in relief.excess
@@ -126,12 +132,12 @@ def _relief_lines(relief: Relief) -> str:
     if not lines and relief.sum_excess_bytes:
         lines.append(f"no term alone exceeds the card; together they need {format_size(relief.sum_excess_bytes)} more")
     if relief.gpu is not None:
-        lines.append(f"{_as_asked(relief.card)}, it fits one {relief.gpu.name} ({flag_of(relief.card)})")
+        lines.append(f"{_as_asked(relief.card)}, it fits one {relief.gpu.name} ({relief.card_flag})")
     else:
         lines.append("as it is, it fits no listed card")
     if relief.cards > 1:
-        lines.append(f"{_as_asked(relief.layout)}, it fits {relief.cards} of this card ({flag_of(relief.layout)})")
-    return "\n".join(lines)
+        lines.append(f"{_as_asked(relief.layout)}, it fits {relief.cards} of this card ({relief.layout_flag})")
+    return lines
 
 
 def _as_asked(changes: Changes) -> str:

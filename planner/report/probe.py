@@ -12,6 +12,7 @@ from tabulate import tabulate
 from planner.probe.figures import Figure, Measurement
 from planner.probe.record import record
 from planner.units import format_size
+from planner.version import SCHEMA
 
 _LABELS = {
     "weights": "weights",
@@ -39,7 +40,7 @@ def measurement_json(found: Measurement, *, tolerance: float) -> dict[str, objec
     """The measurement as plain values, sizes in bytes."""
     failure = found.out_of_memory
     return {
-        "schema": 1,
+        "schema": SCHEMA,
         "query": {
             "command": found.command, "model": found.model, "tolerance": tolerance, "workload": dict(found.workload),
         },
@@ -135,7 +136,7 @@ def rows_csv(rows: Sequence[Mapping[str, object]]) -> str:
 def render_dry_run(found: Mapping[str, object], *, format: str) -> str:
     """What would be done: the depths, and the plan at each of them."""
     if format == "json":
-        return json.dumps({"schema": 1, "dry_run": True, **found}, indent=1)
+        return json.dumps({"schema": SCHEMA, "dry_run": True, **found}, indent=1)
     planned = found["planned"]
     assert isinstance(planned, list)
     if format == "csv":

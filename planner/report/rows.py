@@ -13,7 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-JSON_SCHEMA = 1
+from planner.report.printer import Heading, Width, table
+from planner.version import SCHEMA
+
+JSON_SCHEMA = SCHEMA
 
 
 class Format(str, Enum):
@@ -39,12 +42,17 @@ def plain(value: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column of the table for people: a field of the rows, its heading, how a value is written."""
+    """A column of the table for people: a field of the rows, its heading, how a value is written.
+
+    Args:
+        importance: 0 stays where there is no room; of the others the highest number leaves first.
+    """
 
     field: str
     heading: str
     text: Callable[[object], str] = plain
     right: bool = False
+    importance: int = 0
 
 
 def render_rows(
@@ -53,6 +61,7 @@ def render_rows(
     columns: Sequence[Column],
     format: Format | str,
     query: Mapping[str, object],
+    width: Width = "terminal",
 ) -> str:
     """The rows in the format asked for, without a newline at the end.
 
@@ -67,7 +76,7 @@ def render_rows(
         return json.dumps(document, indent=2, ensure_ascii=False)
     if wanted is Format.CSV:
         return _csv(rows, [column.field for column in columns] if not rows else list(rows[0]))
-    return _table(rows, columns, markdown=wanted is Format.MARKDOWN)
+    return _table(rows, columns, markdown=wanted is Format.MARKDOWN, width=width)
 
 
 def _csv(rows: Sequence[Mapping[str, object]], fields: Sequence[str]) -> str:
@@ -89,20 +98,7 @@ def _csv_cell(value: object) -> object:
     return value
 
 
-def _table(rows: Sequence[Mapping[str, object]], columns: Sequence[Column], *, markdown: bool) -> str:
-    from tabulate import tabulate  # 20 ms that JSON and CSV need not pay
-
+def _table(rows: Sequence[Mapping[str, object]], columns: Sequence[Column], *, markdown: bool, width: Width) -> str:
     cells = [[column.text(row.get(column.field)) for column in columns] for row in rows]
-    headings = [column.heading for column in columns]
-    if markdown:
-        cells = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in cells]
-    alignment = ["right" if column.right else "left" for column in columns]
-    table = tabulate(
-        cells or [[""] * len(columns)],
-        headings,
-        tablefmt="pipe" if markdown else "simple",
-        disable_numparse=True,
-        colalign=alignment,
-    )
-    lines = [line.rstrip() for line in table.splitlines()]
-    return "\n".join(lines if cells else lines[:2])
+    headings = [Heading(title=column.heading, right=column.right, importance=column.importance) for column in columns]
+    return table(cells, headings, markdown=markdown, width=width)

@@ -8,7 +8,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from planner.engines.vllm.command import command_line
+from planner.contract.engine import command_line
+from planner.report.printer import command, printed
 from planner.report.rows import JSON_SCHEMA, Column, Format, render_rows
 from planner.serving.curves import CurvePoint
 from planner.serving.fleet import Candidate, Rejected
@@ -22,18 +23,18 @@ DERIVED: Final = (
 COLUMNS: Final = (
     Column(field="gpu", heading="card"),
     Column(field="tensor_parallel_size", heading="tp", right=True),
-    Column(field="pipeline_parallel_size", heading="pp", right=True),
+    Column(field="pipeline_parallel_size", heading="pp", right=True, importance=9),
     Column(field="users_per_replica", heading="users/replica", right=True),
-    Column(field="users_by_memory", heading="by memory", right=True),
-    Column(field="users_by_throughput", heading="by speed", right=True),
-    Column(field="binding", heading="bound by"),
-    Column(field="replicas", heading="replicas", right=True),
+    Column(field="users_by_memory", heading="by memory", right=True, importance=6),
+    Column(field="users_by_throughput", heading="by speed", right=True, importance=6),
+    Column(field="binding", heading="bound by", importance=2),
+    Column(field="replicas", heading="replicas", right=True, importance=4),
     Column(field="gpus", heading="GPUs", right=True),
-    Column(field="total_gpus", heading="with spares", right=True),
-    Column(field="nodes", heading="nodes", right=True),
-    Column(field="users_after_failure", heading="after a failure", right=True),
-    Column(field="tokens_per_second_per_user", heading="tok/s a user (slow-best-fast)"),
-    Column(field="responses_per_day_best", heading="responses/day", right=True),
+    Column(field="total_gpus", heading="with spares", right=True, importance=3),
+    Column(field="nodes", heading="nodes", right=True, importance=7),
+    Column(field="users_after_failure", heading="after a failure", right=True, importance=8),
+    Column(field="tokens_per_second_per_user", heading="tok/s a user (slow-best-fast)", importance=1),
+    Column(field="responses_per_day_best", heading="responses/day", right=True, importance=5),
     Column(field="cost_per_day", heading="cost/day", right=True),
 )
 
@@ -88,11 +89,11 @@ def render_fleet(
     *,
     prices: Mapping[str, float],
     query: Mapping[str, object],
-    format: Format,
+    format: str,
 ) -> str:
     """The candidates in the format asked for; for people also those that cannot, curves and commands."""
     rows = [fleet_row(candidate, prices) for candidate in candidates]
-    if format is Format.JSON:
+    if format == Format.JSON:
         document = {
             "schema": JSON_SCHEMA,
             "query": dict(query),
@@ -103,14 +104,14 @@ def render_fleet(
         return json.dumps(document, indent=1, ensure_ascii=False)
     shown = COLUMNS if prices else COLUMNS[:-1]
     text = render_rows(rows, columns=shown, format=format, query=query)
-    if format is Format.CSV:
+    if format == Format.CSV:
         return text
     parts = [text] if rows else []
     if rejected:
-        parts.append("\n".join(f"{one.gpu}: {one.reason}" for one in rejected))
+        parts.append(printed([f"{one.gpu}: {one.reason}" for one in rejected]))
     parts += curves
-    parts.append(f"note: {DERIVED}")
-    parts += [command_line(candidate.plan) for candidate in candidates[:1]]
+    parts.append(printed([f"note: {DERIVED}"]))
+    parts += [command(command_line(candidate.plan)) for candidate in candidates[:1]]
     return "\n\n".join(parts)
 
 

@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from tabulate import tabulate
-
 from planner.contract.component import Component
+from planner.contract.plan import VERDICTS
 from planner.report.bar import Segment, bar
+from planner.report.printer import Heading, Width, printed, table
+from planner.report.rows import JSON_SCHEMA
+from planner.report.verdict import coloured
 from planner.training.components import bytes_per_parameter
 from planner.training.largest import Largest
 from planner.training.plan import TrainingPlan
@@ -21,8 +23,6 @@ from planner.units import format_exact, format_size, gib
 if TYPE_CHECKING:
     from planner.levers.advice import Advice
 
-_VERDICTS = {"fits": "fits", "tight": "tight", "does_not_fit": "does not fit"}
-_COLOURS = {"fits": 32, "tight": 33, "does_not_fit": 31}
 _LABELS = {
     "weights": ("weights", "W", 33),
     "optimizer": ("optimizer states", "O", 39),
@@ -56,7 +56,7 @@ def training_json(
     recipe["modules_to_save"] = list(plan.recipe.modules_to_save)
     recipe |= {"gpu": plan.gpu.name, "gpu_memory_bytes": plan.gpu_memory_bytes}
     return {
-        "schema": 1,
+        "schema": JSON_SCHEMA,
         "model": {
             "id": plan.model.id,
             "parameters": plan.model.parameters,
@@ -96,9 +96,7 @@ def _levers_json(advice: Advice | None) -> dict[str, object]:
 
 def verdict_line(plan: TrainingPlan, *, colour: bool = False) -> str:
     """The answer in one line: verdict, model, cards, method, peak and phase."""
-    word = _VERDICTS[plan.verdict]
-    if colour:
-        word = f"\x1b[1;{_COLOURS[plan.verdict]}m{word}\x1b[0m"
+    word = coloured(plan.verdict) if colour else VERDICTS[plan.verdict]
     recipe = plan.recipe
     shared = f", {recipe.sharding}" if recipe.num_gpus > 1 else ""
     short = f"; short by {format_size(plan.shortfall_bytes)} per GPU" if plan.shortfall_bytes else ""
@@ -117,26 +115,27 @@ def training_table(
     colour: bool = False,
     explain: bool = False,
     markdown: bool = False,
+    width: Width = "terminal",
 ) -> str:
     """The plan for people: verdict, bar, recipe, breakdown per GPU, phases, the largest that fits, what to change."""
-    style = "pipe" if markdown else "simple"
     lines = [verdict_line(plan, colour=colour and not markdown), ""]
     if not markdown:
         lines += [bar(_segments(plan), plan.gpu_memory_bytes, colour=colour), ""]
     lines += [recipe_line(plan), bytes_per_parameter(plan.states, plan.recipe), ""]
-    lines += [_breakdown(plan, style), "", _phases(plan, style), ""]
+    lines += [_breakdown(plan, markdown=markdown, width=width), ""]
+    lines += [_phases(plan, markdown=markdown, width=width), ""]
     if plan.host_bytes:
         lines += [f"host memory: {format_size(plan.host_bytes)} per GPU", ""]
     if explain:
-        lines += [explanation(plan), ""]
+        lines += [*explanation(plan), ""]
     if largest is not None:
         lines += [*_largest_lines(plan, largest), ""]
     if advice is not None:
         from planner.report.levers import levers_table
 
-        lines += [levers_table(advice, markdown=markdown), ""]
+        lines += [levers_table(advice, markdown=markdown, width=width), ""]
     lines += [f"note: {note}" for note in plan.notes]
-    return "\n".join(lines).rstrip()
+    return printed(lines, None if markdown else width).rstrip()
 
 
 def recipe_line(plan: TrainingPlan) -> str:
@@ -170,15 +169,12 @@ def _segments(plan: TrainingPlan) -> list[Segment]:
     return [Segment(label, sizes.get(name, 0), letter, tint) for name, (label, letter, tint) in _LABELS.items()]
 
 
-def _breakdown(plan: TrainingPlan, style: str) -> str:
+def _breakdown(plan: TrainingPlan, *, markdown: bool, width: Width) -> str:
     rows: list[Sequence[str]] = [_row(part) for part in plan.components if part.high]
     rows.append(("= on the card", gib(plan.needed_low), gib(plan.needed_best), gib(plan.needed_high), ""))
-    return tabulate(
-        rows,
-        headers=("GiB per GPU", "low", "best", "high", "evidence"),
-        tablefmt=style,
-        disable_numparse=True,
-        colalign=("left", "right", "right", "right", "left"),
+    sides = [Heading(title=side, right=True) for side in ("low", "best", "high")]
+    return table(
+        rows, [Heading(title="GiB per GPU"), *sides, Heading(title="evidence")], markdown=markdown, width=width
     )
 
 
@@ -187,14 +183,13 @@ def _row(part: Component) -> Sequence[str]:
     return (f"+ {label}", gib(part.low), gib(part.best), gib(part.high), part.evidence)
 
 
-def _phases(plan: TrainingPlan, style: str) -> str:
+def _phases(plan: TrainingPlan, *, markdown: bool, width: Width) -> str:
     peak = plan.peak_phase
     rows = [
         (f"{phase.name}{' (peak)' if phase.name == peak else ''}", gib(phase.allocated_bytes)) for phase in plan.phases
     ]
-    return tabulate(
-        rows, headers=("phase", "GiB allocated"), tablefmt=style, disable_numparse=True, colalign=("left", "right")
-    )
+    headings = [Heading(title="phase"), Heading(title="GiB allocated", right=True)]
+    return table(rows, headings, markdown=markdown, width=width)
 
 
 def _largest_lines(plan: TrainingPlan, largest: Largest) -> list[str]:
@@ -214,7 +209,7 @@ def _largest_lines(plan: TrainingPlan, largest: Largest) -> list[str]:
     return lines
 
 
-def explanation(plan: TrainingPlan) -> str:
+def explanation(plan: TrainingPlan) -> list[str]:
     """Every component as on paper: formula, numbers put in, result, evidence, source."""
     lines = []
     for part in plan.components:
@@ -223,7 +218,7 @@ def explanation(plan: TrainingPlan) -> str:
             f"    {part.formula}",
             f"    source: {part.source}",
         ]
-    return "\n".join(lines)
+    return lines
 
 
 def training_csv(plan: TrainingPlan) -> str:
@@ -244,10 +239,13 @@ def render_training(
     advice: Advice | None = None,
     colour: bool = False,
     explain: bool = False,
+    width: Width = "terminal",
 ) -> str:
     """The plan in the format asked for ("table", "json", "csv" or "markdown")."""
     if format == "json":
         return json.dumps(training_json(plan, largest, advice), indent=1)
     if format == "csv":
         return training_csv(plan)
-    return training_table(plan, largest, advice=advice, colour=colour, explain=explain, markdown=format == "markdown")
+    return training_table(
+        plan, largest, advice=advice, colour=colour, explain=explain, markdown=format == "markdown", width=width
+    )

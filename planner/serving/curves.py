@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from planner.engines.vllm.plan import plan_serving
+from planner.contract.engine import find_engine
 from planner.serving.fleet import Candidate
 
 
@@ -21,12 +21,13 @@ class CurvePoint:
 
 def context_curve(candidate: Candidate) -> Iterator[CurvePoint]:
     """Requests at once by max_model_len, doubling from 1,024 to what the model was made for."""
-    asked = candidate.plan.resolved.asked
-    most = candidate.plan.model.longest_request
+    plan = candidate.plan
+    most = plan.positions
     lengths = [1 << bit for bit in range(10, 41) if 1 << bit < most] + [most]
     for length in lengths:
-        plan = plan_serving(candidate.plan.model, replace(asked, max_model_len=length))
-        held = int(plan.max_concurrency) if plan.startup_error is None else 0
+        engine = find_engine(plan.engine)
+        other = engine.plan(plan.model, replace(plan.deployment, **{engine.axes.length: length}))
+        held = int(other.cache.max_concurrency) if other.startup_error is None else 0
         yield CurvePoint(candidate.gpu.name, candidate.tensor_parallel_size, length, held)
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
+from planner.contract.engine import Engine, Layout
 from planner.contract.lengths import Lengths, admission_point, request_lengths
-from planner.engines.vllm.deployment import Deployment
-from planner.engines.vllm.plan import ServingPlan, plan_serving
-from planner.engines.vllm.stages import tensor_parallel_sizes
+from planner.contract.plan import ServingPlan
+from planner.contract.workload import Workload
 from planner.errors import PlannerError, UsageError
 from planner.hardware.gpus import Gpu
 from planner.model.model import Model
@@ -127,7 +127,7 @@ def typical_length(lengths: Lengths) -> int:
 
 
 def size_fleet(
-    model: Model, base: Deployment, demand: Demand, *, cards: Sequence[Gpu], gpus_per_node: int = 8,
+    engine: Engine, model: Model, base: Any, demand: Demand, *, cards: Sequence[Gpu], gpus_per_node: int = 8,
     sizes: Sequence[int] = (),
 ) -> tuple[tuple[Candidate, ...], tuple[Rejected, ...]]:  # fmt: skip
     """For each card the tensor-parallel size that takes the fewest GPUs, fewest first; and the cards that cannot.
@@ -147,15 +147,11 @@ def size_fleet(
     for card in cards:
         options: list[Candidate] = []
         reason = "no tensor-parallel size within a node was tried"
-        ways_tried = tuple(sizes or tensor_parallel_sizes(model, largest=gpus_per_node))
-        layouts = [(ways, 1) for ways in ways_tried]
-        # stages over several nodes only for what one node cannot hold
-        layouts += [(ways_tried[-1], stages) for stages in _STAGES if stages <= len(model.spec.layers)]
-        for ways, stages in layouts:
-            if stages > 1 and options:
+        for layout in _layouts(engine, model, base, gpus_per_node, sizes):
+            if layout.stages > 1 and options:
                 break
             try:
-                option = _candidate(model, base, demand, card, (ways, stages), gpus_per_node)
+                option = _candidate(engine, model, base, demand, card, layout, gpus_per_node)
             except PlannerError as error:
                 refusal, reason = error, str(error)
                 continue
@@ -173,32 +169,43 @@ def size_fleet(
     return tuple(sorted(found, key=lambda option: option.total_gpus)), tuple(rejected)
 
 
+def _layouts(engine: Engine, model: Model, base: Any, gpus_per_node: int, sizes: Sequence[int]) -> list[Layout]:
+    """One stage in a node, each size; then stages over several nodes, for what one node cannot hold."""
+    every = list(engine.layouts(model, base))
+    single = [
+        layout
+        for layout in every
+        if layout.stages == 1 and layout.cards <= gpus_per_node and (not sizes or layout.cards in sizes)
+    ]
+    if not single:
+        return []
+    largest = max(layout.cards for layout in single)
+    return single + [one for one in every if one.stages in _STAGES and one.cards == largest * one.stages]
+
+
 def _candidate(
-    model: Model, base: Deployment, demand: Demand, card: Gpu, layout: tuple[int, int], gpus_per_node: int
+    engine: Engine, model: Model, base: Any, demand: Demand, card: Gpu, layout: Layout, gpus_per_node: int
 ) -> Candidate | str:
-    """The candidate of a layout (tensor, pipeline parallel size), or why it cannot carry the load."""
-    ways, stages = layout
-    each = ways * stages
+    """The candidate of a layout, or why it cannot carry the load."""
+    each, stages = layout.cards, layout.stages
     points = request_lengths(demand.input_lengths, demand.output_lengths)
     admission = admission_point(points) or max(points, key=lambda point: point[1])
-    length = base.max_model_len or min(admission[1], model.longest_request)
+    length = getattr(base, engine.axes.length) or min(admission[1], model.longest_request)
     deployment = replace(
         base,
         gpu=card,
         gpu_memory_bytes=None,
-        tensor_parallel_size=ways,
-        pipeline_parallel_size=stages,
-        max_model_len=length,
+        **{engine.axes.length: length},
+        **layout.changes,
     )
-    plan = plan_serving(
-        model, deployment, input_lengths=demand.input_lengths, output_lengths=demand.output_lengths
-    )  # fmt: skip
+    lengths = Workload(input_len=demand.input_lengths, output_len=demand.output_lengths)
+    plan = engine.plan(model, deployment, lengths)
     if admission[1] > length and admission[0] != "mean":
         return f"requests of {admission[1]:,} tokens are longer than max_model_len {length:,}: the server refuses them"
-    if plan.verdict == "does_not_fit":
+    if not plan.accepted:
         return f"does not fit {each} of them: short by {plan.shortfall_bytes / (1 << 30):.2f} GiB per GPU"
-    held = next((point.concurrency for point in plan.workload if point.at == admission[0]), 0)
-    by_memory = min(held, plan.resolved.max_num_seqs)
+    held = next((point.concurrency for point in plan.points if point.at == admission[0]), 0)
+    by_memory = held
     if not by_memory:
         return f"{each} of them hold no request of {admission[1]:,} tokens"
     read, written = typical_length(demand.input_lengths), typical_length(demand.output_lengths)
@@ -217,7 +224,7 @@ def _candidate(
         binding = "prefill compute" if rate.bound == "compute" else _named(rate.bound)
     total = demand.redundancy.replicas(needed)
     return Candidate(
-        plan=plan, gpu=card, tensor_parallel_size=ways, pipeline_parallel_size=stages,
+        plan=plan, gpu=card, tensor_parallel_size=each // stages, pipeline_parallel_size=stages,
         users_by_memory=int(by_memory / demand.duty_cycle),
         users_by_throughput=None if by_speed is None else int(by_speed / demand.duty_cycle), users_per_replica=users,
         replicas=needed, gpus=needed * each, total_replicas=total, total_gpus=total * each,

@@ -12,16 +12,15 @@ Symbols: B sequences in the batch, E experts of which each token uses k, t GPUs 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from planner.contract.component import SIDES
-from planner.engines.vllm.budget.budget import StageBudget
-from planner.engines.vllm.plan import ServingPlan
-from planner.engines.vllm.storage import quantises_inputs
 from planner.errors import UsageError
 from planner.hardware.gpus import Gpu
 from planner.hardware.links import link_of
-from planner.memory.kv_cache import layer_caches, sequence_cost
+from planner.memory.kv_cache import sequence_cost
+from planner.memory.quantisation import quantises_inputs
+from planner.memory.work import StageWork, Work
 from planner.model.kinds.attention import Attention
 from planner.model.kinds.feed_forward import Moe
 from planner.model.kinds.latent import LatentAttention
@@ -78,34 +77,45 @@ def distinct_experts(num_experts: int, experts_per_token: int, tokens: int) -> f
     return num_experts * (1 - (1 - experts_per_token / num_experts) ** tokens)
 
 
-def step_costs(plan: ServingPlan, *, sequences: int, context: int) -> tuple[StepCost, ...]:
+def work_of(plan: Any) -> Work:
+    """What a step of the plan reads and multiplies.
+
+    Raises:
+        UsageError: the engine does not say.
+    """
+    work = getattr(plan, "work", None)
+    if not isinstance(work, Work):
+        raise UsageError(f"speeds are not derived for --engine {plan.engine}", field="engine")
+    return work
+
+
+def step_costs(plan: Any, *, sequences: int, context: int) -> tuple[StepCost, ...]:
     """The cost of one decode step with `sequences` at `context` tokens, stage by stage."""
-    return tuple(_stage_cost(plan, stage, sequences=sequences, context=context) for stage in plan.stages)
+    work = work_of(plan)
+    last = work.stages[-1]
+    return tuple(
+        _stage_cost(plan, work, stage, last=stage is last, sequences=sequences, context=context)
+        for stage in work.stages
+    )
 
 
-def _stage_cost(plan: ServingPlan, stage: StageBudget, *, sequences: int, context: int) -> StepCost:
+def _stage_cost(plan: Any, work: Work, stage: StageWork, *, last: bool, sequences: int, context: int) -> StepCost:
     spec = plan.model.spec
-    roles = dict(stage.weights.by_role)
-    last = stage.stage == len(plan.stages) - 1
+    roles = dict(stage.weights)
     read = sum(size for role, size in roles.items() if role not in (*_TOWERS, Role.EMBEDDING, Role.EXPERT))
     if spec.tie_word_embeddings and last:
         read += roles.get(Role.EMBEDDING, 0)  # the head's matrix
     read += round(roles.get(Role.EXPERT, 0) * _expert_share(plan, stage, sequences))
-    caches = layer_caches(
-        spec.layers[stage.layers], plan.cache_format, tensor_parallel_size=plan.parallelism.tensor_parallel_size,
-        state_dtype=plan.resolved.dtype, recurrent_dtype=plan.resolved.asked.mamba_ssm_cache_dtype,
-    )  # fmt: skip
-    layers = len(spec.layers[stage.layers])
     return StepCost(
         weight_bytes=read,
-        cache_bytes=sequences * sequence_cost(caches, context).total_bytes,
-        operations=sequences * _linear_operations(plan, stage),
-        layers=layers,
-        message_bytes=sequences * spec.hidden_size * plan.resolved.element_bytes,
+        cache_bytes=sequences * sequence_cost(stage.caches, context).total_bytes,
+        operations=sequences * _linear_operations(plan, work, stage, last=last),
+        layers=len(spec.layers[stage.layers]),
+        message_bytes=sequences * spec.hidden_size * work.element_bytes,
     )
 
 
-def _expert_share(plan: ServingPlan, stage: StageBudget, tokens: int) -> float:
+def _expert_share(plan: Any, stage: StageWork, tokens: int) -> float:
     """Share of the expert weights that a batch touches, the layers with the most experts speaking for all."""
     blocks = [
         layer.feed_forward for layer in plan.model.spec.layers[stage.layers] if isinstance(layer.feed_forward, Moe)
@@ -117,10 +127,10 @@ def _expert_share(plan: ServingPlan, stage: StageBudget, tokens: int) -> float:
     return distinct_experts(widest.num_experts, used, tokens) / widest.num_experts
 
 
-def _linear_operations(plan: ServingPlan, stage: StageBudget) -> int:
+def _linear_operations(plan: Any, work: Work, stage: StageWork, *, last: bool) -> int:
     """Operations of one token in a stage's matrices on one GPU: twice the active weights, the head included."""
     spec = plan.model.spec
-    key = ("linear operations", stage.layers.start, stage.layers.stop, stage.stage == len(plan.stages) - 1)
+    key = ("linear operations", stage.layers.start, stage.layers.stop, last)
     active = plan.model.memo.get(key)
     if not isinstance(active, int):
         active = sum(
@@ -129,13 +139,13 @@ def _linear_operations(plan: ServingPlan, stage: StageBudget) -> int:
             for tensor in layer.tensors(spec.hidden_size)
             if tensor.linear
         )
-        if stage.stage == len(plan.stages) - 1:
+        if last:
             active += spec.vocab_size * spec.hidden_size
         plan.model.memo[key] = active
-    return 2 * active // plan.parallelism.tensor_parallel_size
+    return 2 * int(active) // work.ways
 
 
-def decode_step(plan: ServingPlan, *, sequences: int, context: int) -> Seconds:
+def decode_step(plan: Any, *, sequences: int, context: int) -> Seconds:
     """Seconds between two tokens of each of `sequences` requests that hold `context` tokens.
 
     Raises:
@@ -163,7 +173,7 @@ def decode_step(plan: ServingPlan, *, sequences: int, context: int) -> Seconds:
     return Seconds(bound=max(parts, key=lambda name: parts[name]), **times)
 
 
-def prefill(plan: ServingPlan, *, tokens: int) -> Seconds:
+def prefill(plan: Any, *, tokens: int) -> Seconds:
     """Seconds to read a prompt of `tokens` tokens that has the replica to itself.
 
     Operations of the matrices, and of attention: 4 x width of the query heads x the token pairs that are attended to.
@@ -173,11 +183,12 @@ def prefill(plan: ServingPlan, *, tokens: int) -> Seconds:
     """
     gpu = _card(plan)
     peak = _peak(gpu, plan)
-    ways = plan.parallelism.tensor_parallel_size
-    operations = sum(_linear_operations(plan, stage) for stage in plan.stages) * tokens
-    operations += _attention_operations(plan, tokens) // ways
+    work = work_of(plan)
+    last = work.stages[-1]
+    operations = sum(_linear_operations(plan, work, stage, last=stage is last) for stage in work.stages) * tokens
+    operations += _attention_operations(plan, tokens) // work.ways
     step = decode_step(plan, sequences=1, context=1)
-    message = tokens * plan.model.spec.hidden_size * plan.resolved.element_bytes
+    message = tokens * plan.model.spec.hidden_size * work.element_bytes
     layers = len(plan.model.spec.layers)
     times = {}
     for side in SIDES:
@@ -188,7 +199,7 @@ def prefill(plan: ServingPlan, *, tokens: int) -> Seconds:
     return Seconds(bound=bound, **times)
 
 
-def _attention_operations(plan: ServingPlan, tokens: int) -> int:
+def _attention_operations(plan: Any, tokens: int) -> int:
     total = 0
     for layer in plan.model.spec.layers:
         for mixer in layer.mixers:
@@ -202,7 +213,7 @@ def _attention_operations(plan: ServingPlan, tokens: int) -> int:
     return total
 
 
-def requests_per_second(plan: ServingPlan, *, sequences: int, input_tokens: int, output_tokens: int) -> Seconds:
+def requests_per_second(plan: Any, *, sequences: int, input_tokens: int, output_tokens: int) -> Seconds:
     """Finished requests a second with `sequences` always running; low, best and high are rates here.
 
         B / (output x step + B x prefill)
@@ -218,9 +229,9 @@ def requests_per_second(plan: ServingPlan, *, sequences: int, input_tokens: int,
     return Seconds(bound="compute" if reading and read.bound == "compute" else step.bound, **rates)
 
 
-def _all_reduce(plan: ServingPlan, gpu: Gpu, message_bytes: int, side: str) -> float:
+def _all_reduce(plan: Any, gpu: Gpu, message_bytes: int, side: str) -> float:
     """Seconds of one ring all-reduce: 2 (t - 1) / t x message over the link, and a latency; 0 on one GPU."""
-    ways = plan.parallelism.tensor_parallel_size
+    ways = work_of(plan).ways
     if ways == 1:
         return 0.0
     link = link_of(gpu)
@@ -232,8 +243,8 @@ def _all_reduce(plan: ServingPlan, gpu: Gpu, message_bytes: int, side: str) -> f
     return moved / (link.bytes_per_second * band("link_bandwidth").at(side)) + latency
 
 
-def _card(plan: ServingPlan) -> Gpu:
-    gpu = plan.resolved.asked.gpu
+def _card(plan: Any) -> Gpu:
+    gpu: Gpu | None = plan.deployment.gpu
     if gpu is None:
         raise UsageError("a speed needs a named card: pass --gpu NAME", field="gpu")
     return gpu
@@ -246,11 +257,12 @@ def _bandwidth(gpu: Gpu) -> int:
     return gpu.bandwidth_bytes_per_second
 
 
-def _peak(gpu: Gpu, plan: ServingPlan) -> int:
+def _peak(gpu: Gpu, plan: Any) -> int:
     """Dense operations a second at the type that the matrices multiply in."""
     kind: Literal["fp16", "fp8", "int8"] = "fp16"
-    assignment = plan.scheme.assignment
-    if quantises_inputs(plan.scheme) and assignment is not None:
+    scheme = work_of(plan).scheme
+    assignment = scheme.assignment
+    if quantises_inputs(scheme) and assignment is not None:
         name = assignment.formats[0].name
         if name.startswith("fp8") and gpu.supports_fp8:
             kind = "fp8"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from planner.contract.component import Component, exact
 from planner.model.model import Model
-from planner.training.allocator import Ratio
-from planner.training.objectives import Extra
+from planner.training.allocator.allocator import Ratio
+from planner.training.objectives.objectives import Extra
 from planner.training.recipe import DTYPES, Recipe
-from planner.training.sharding import Sharded, data_ranks
-from planner.training.states import States
-from planner.training.step import StepMemory
+from planner.training.sharding.sharding import Sharded, data_ranks
+from planner.training.states.states import States
+from planner.training.step.step import StepMemory
 
 
 def components(
@@ -39,9 +39,12 @@ def components(
         found.append(exact("optimizer", held.optimizer, formula, states.optimizer.source))
     if recipe.ema:
         found.append(exact("ema", states.trained_numel * 4, f"{states.trained_numel:,} x 4", "an fp32 copy"))
-    if extra.resident_bytes:
-        formula = f"{recipe.objective}: models beside the policy"
-        found.append(_derived("other_models", extra.resident_bytes, formula, "trl trainers"))
+    others = extra.resident_bytes + (held.weights + held.optimizer + held.gradients if extra.critic else 0)
+    if others:
+        formula = f"{recipe.objective}: models beside the policy" + (
+            ", a critic trained like it" if extra.critic else ""
+        )
+        found.append(_derived("other_models", others, formula, "trl trainers"))
     found.append(_derived("workspace", workspace, "cuBLAS workspace of one handle", "ATen/cuda/CublasHandlePool.cpp"))
     rest = allocated_bytes - sum(part.best for part in found)
     width = f"{states.gradient_bytes // max(1, states.trained_numel)}"

@@ -16,9 +16,9 @@ from planner.memory.cache_formats import cache_format
 from planner.memory.kv_cache import layer_caches
 from planner.model.model import Model
 from planner.training.recipe import DTYPES, Recipe, resolve
-from planner.training.states import states
-from planner.training.step import step_memory
-from planner.training.trainable import inventory
+from planner.training.states.states import states
+from planner.training.states.trainable import inventory
+from planner.training.step.step import step_memory
 
 _MOST: Final = 1 << 20
 

@@ -10,9 +10,9 @@ from typing import Final
 from planner.errors import UsageError
 from planner.model.model import Model
 from planner.training.recipe import Recipe, resolve
-from planner.training.states import states
-from planner.training.step import gradients_wait, step_memory
-from planner.training.trainable import inventory
+from planner.training.states.states import states
+from planner.training.states.trainable import inventory
+from planner.training.step.step import gradients_wait, step_memory
 
 # What a plain loop does not do; anything else in these fields is refused.
 _ONLY: Final[dict[str, tuple[object, ...]]] = {

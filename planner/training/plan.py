@@ -10,16 +10,16 @@ from planner.errors import UsageError
 from planner.hardware.contexts import cuda_context
 from planner.hardware.gpus import Gpu, unnamed_gpu
 from planner.model.model import Model
-from planner.training.allocator import Ratio, reserved_ratio
+from planner.training.allocator.allocator import Ratio, reserved_ratio
 from planner.training.components import components, fragmentation
-from planner.training.objectives import Extra, extra_models
-from planner.training.recipe import Recipe, kernels, resolve
+from planner.training.objectives.objectives import Extra, extra_models
+from planner.training.recipe import DEEPSPEED, Recipe, kernels, resolve
 from planner.training.recipe_checks import check_model
-from planner.training.segments import gradients_wait
-from planner.training.sharding import Sharded, shard
-from planner.training.states import States, states
-from planner.training.step import StepMemory, step_memory
-from planner.training.trainable import Inventory, distinct_stages, inventory
+from planner.training.sharding.sharding import Sharded, shard
+from planner.training.states.states import States, states
+from planner.training.states.trainable import Inventory, distinct_stages, inventory
+from planner.training.step.segments import gradients_wait
+from planner.training.step.step import StepMemory, step_memory
 from planner.units import MIB
 
 Verdict = Literal["fits", "tight", "does_not_fit"]
@@ -205,7 +205,13 @@ def _ratio(recipe: Recipe, phase: str) -> Ratio:
 def _on_quantised(model: Model, recipe: Recipe) -> tuple[Recipe, tuple[str, ...]]:
     """QLoRA on a checkpoint that is quantised already is LoRA on it as it is; with the note that says so."""
     plain = {"qlora": "lora", "qdora": "dora"}.get(recipe.method)
-    if model.spec.quantization_config is None or plain is None or recipe.base_quantization is not None:
+    quantised = model.spec.quantization_config is not None and not recipe.dequantize
+    if quantised and recipe.base_quantization == "none" and recipe.method != "inference":
+        raise UsageError(
+            "--base-quantization none: this checkpoint is quantised; --dequantize makes its weights 16 bit",
+            field="base_quantization",
+        )
+    if not quantised or plain is None or recipe.base_quantization is not None:
         return recipe, ()
     note = f"this checkpoint is quantised: --method {recipe.method} is {plain} on it as it is"
     return replace(recipe, method=plain), (note,)
@@ -221,6 +227,8 @@ def _phases(
 ) -> tuple[PhasePeak, ...]:
     static = held.weights + held.optimizer + workspace_bytes(gpu, trains=recipe.method != "inference")
     static += extra.resident_bytes
+    if extra.critic:
+        static += held.weights + held.optimizer + held.gradients
     if recipe.ema:
         static += all_states.trained_numel * 4
     waiting = held.waiting if gradients_wait(recipe) else 0
@@ -246,9 +254,9 @@ def _phases(
     if recipe.optimizer_in_backward:
         found.append(PhasePeak(name="optimizer step", allocated_bytes=static + _largest_update(all_states)))
     if recipe.method != "inference" and not recipe.optimizer_in_backward:
-        fused = bool(kernels(recipe).get("fused_optimizer"))
+        fused = bool(kernels(recipe).get("fused_optimizer")) and recipe.sharding not in DEEPSPEED
         temporary = 0 if fused else held.step_temporary
-        size = static + held.gradients + held.buckets + temporary
+        size = static + held.gradients + held.step_buckets + temporary
         found.append(PhasePeak(name="optimizer step", allocated_bytes=size))
     return tuple(found)
 
@@ -304,10 +312,10 @@ def _recipe_notes(model: Model, recipe: Recipe, all_states: States) -> list[str]
             "blocks and loss are taken to be compiled, as in torchtune's published figures with a chunked loss;"
             " --no-torch-compile plans without"
         )
-    narrow = recipe.dtype != "float32" and recipe.master_weights == "none"
-    if recipe.sharding in ("zero1", "zero2", "zero3") and narrow and not recipe.adapters:
+    if recipe.method in ("qlora", "qdora") and not recipe.prepare_kbit and not recipe.gradient_checkpointing:
         notes.append(
-            "DeepSpeed's 16-bit engines keep an fp32 copy of the trained weights: --master-weights fp32 counts it"
+            "nearly every QLoRA recipe calls prepare_model_for_kbit_training, which turns gradient checkpointing on:"
+            " --prepare-kbit"
         )
     if gradients_wait(recipe) and recipe.gradient_accumulation_steps == 1:
         notes.append(

@@ -14,12 +14,15 @@ from planner.errors import UsageError
 from planner.field_types import check_field_types
 from planner.training.recipe_checks import check
 
-METHODS: Final = ("full", "lora", "qlora", "dora", "qdora", "rslora", "freeze", "prompt", "galore", "inference")
+METHODS: Final = (
+    "full", "lora", "qlora", "dora", "qdora", "rslora", "freeze", "prompt", "galore", "badam", "lisa", "inference",
+)  # fmt: skip
 OBJECTIVES: Final = ("sft", "dpo", "kto", "orpo", "reward", "ppo", "grpo")
 DTYPES: Final = {"float32": 4, "bfloat16": 2, "float16": 2}
 AUTOCASTS: Final = {"none": 0, "bf16": 2, "fp16": 2}
 QUANTISATIONS: Final = ("none", "nf4", "fp4", "int8", "gptq", "awq", "torchao-nf4")
 SHARDINGS: Final = ("none", "ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp2", "hsdp")
+DEEPSPEED: Final = ("zero1", "zero2", "zero3")
 LOSSES: Final = ("hf", "in-place", "chunked", "liger", "cce", "megatron")
 ATTENTIONS: Final = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
 # Other names that the stacks go by.
@@ -32,6 +35,7 @@ _FRAMEWORK_NAMES: Final = {
     "plain": "transformers",
     "plain-loop": "transformers",
 }
+_NEWEST_BITSANDBYTES: Final = "0.50"
 # What inductor makes of a block: element-wise functions are fused and recomputed, as the hand-written kernels do.
 COMPILED: Final = {"norm": "fused", "rope": "fused", "mlp": "liger", "compiled": True, "compiled_blocks": True}
 _ADAPTERS: Final = ("lora", "qlora", "dora", "qdora", "rslora")
@@ -42,21 +46,26 @@ class Recipe:
     """A fine-tune. None means the framework's default.
 
     Args:
-        method: what is trained: everything, adapters, adapters on a quantised base, the last layers, a prompt.
+        method: what is trained: everything, adapters, adapters on a quantised base, the last layers, a prompt, or a few
+            layers at a time (badam: one; lisa: two, with embeddings and head).
         objective: supervised, or a preference or reinforcement set-up with its further models.
         dtype: stored weights. autocast: what matrix operations compute in. master_weights: an fp32 copy in the
             optimizer. grad_dtype: of the gradients that are kept (None: the weights').
         loss: how logits become a loss: "hf" (whole, in fp32), "in-place" (gradient written over the logits),
             "chunked" (a part of the tokens at a time), "liger" and "cce" (never whole).
         keep_outputs: the model's output object, and with it the logits, lives through backward.
+        dequantize: a quantised checkpoint's weights become `dtype` when they are loaded.
         lora_target_modules: names, or "all-linear"; () is the framework's choice.
         torch_compile: blocks and loss are compiled.
         transformers_version: of the stacks built on it; decides how logits are copied.
         framework_version: release of a framework that runs its own modules (None: the newest that is known).
+        bitsandbytes_version: decides what a 4-bit layer keeps (None: the newest that is known).
         freeze_layers: layers from the bottom that are frozen (method "freeze").
         checkpoint_every: layers in one checkpointed segment.
         use_cache: keys and values are kept in a cache object while training (transformers does unless told).
         padding: batches hold sequences of different lengths, so attention gets a mask (False: packed, or all full).
+        reduce_bucket_size, overlap_comm, stage3_max_live_parameters, sub_group_size, pin_memory: of DeepSpeed's JSON
+            (reduce_bucket_size None: the HF integration's "auto", hidden_size squared).
         offload_optimizer, offload_parameters: to host memory.
         keep_gradients: gradients of the step before lie beside the forward (a loop that sets them to zero, or that
             calls zero_grad after it).
@@ -72,6 +81,7 @@ class Recipe:
     master_weights: str | None = None
     grad_dtype: str | None = None
     base_quantization: str | None = None
+    dequantize: bool = False
     bnb_4bit_use_double_quant: bool = False
     prepare_kbit: bool | None = None
     optim: str | None = None
@@ -97,6 +107,7 @@ class Recipe:
     torch_compile: bool | None = None
     transformers_version: str | None = None
     framework_version: str | None = None
+    bitsandbytes_version: str | None = None
     optimizer_in_backward: bool = False
     optimizer_rank: int = 128
     keep_gradients: bool | None = None
@@ -109,6 +120,11 @@ class Recipe:
     context_parallel_size: int = 1
     expert_parallel_size: int = 1
     sequence_parallel: bool = False
+    reduce_bucket_size: int | None = None
+    overlap_comm: bool | None = None
+    stage3_max_live_parameters: int = 1_000_000_000
+    sub_group_size: int = 1_000_000_000
+    pin_memory: bool = True
     offload_optimizer: bool = False
     offload_parameters: bool = False
     generation_share: float | None = None
@@ -134,7 +150,7 @@ class Recipe:
 def frameworks() -> dict[str, dict[str, Any]]:
     """The table of frameworks: defaults, kernels, source."""
     found: dict[str, dict[str, Any]] = json.loads(
-        files("planner.training").joinpath("frameworks.json").read_text("utf-8")
+        files("planner.training").joinpath("stacks/frameworks.json").read_text("utf-8")
     )
     return found
 
@@ -142,7 +158,7 @@ def frameworks() -> dict[str, dict[str, Any]]:
 @cache
 def _versions() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(
-        files("planner.training").joinpath("transformers_versions.json").read_text("utf-8")
+        files("planner.training").joinpath("stacks/transformers_versions.json").read_text("utf-8")
     )
     return found
 
@@ -177,22 +193,46 @@ def _compiles_loss(recipe: Recipe) -> bool:
     return recipe.loss == "chunked" or (recipe.adapters and recipe.num_gpus == 1)
 
 
-def _of_release(rules: list[dict[str, Any]], version: str, field: str) -> dict[str, Any]:
+def _check_release(recipe: Recipe, row: dict[str, Any]) -> None:
+    """Refuse a release of a framework of which nothing is known to depend on it, or that cannot exist yet."""
+    for field, version, newest in (
+        ("framework_version", recipe.framework_version, row.get("newest")),
+        ("transformers_version", recipe.transformers_version, frameworks()["transformers"]["newest"]),
+        ("bitsandbytes_version", recipe.bitsandbytes_version, _NEWEST_BITSANDBYTES),
+    ):
+        if version is None:
+            continue
+        option = f"--{field.replace('_', '-')}"
+        if field == "framework_version" and not row.get("versions"):
+            raise UsageError(
+                f"{option}: nothing here depends on the release of {recipe.framework}; its stack is told by"
+                " --transformers-version and --bitsandbytes-version",
+                field=field,
+            )
+        if newest is not None and version_of(version, field)[0] > version_of(newest, field)[0] + 1:
+            raise UsageError(f"{option} {version} is not known; the newest that is known is {newest}", field=field)
+
+
+def _of_release(rules: list[dict[str, Any]], version: str, field: str, part: str = "kernels") -> dict[str, Any]:
     """What the rules say about this release."""
-    asked = _numbers(version, field)
+    asked = version_of(version, field)
     found: dict[str, Any] = {}
     for rule in rules:
-        if _numbers(rule.get("from", "0"), field) <= asked < _numbers(rule.get("below", "999"), field):
-            found |= rule["kernels"]
+        if version_of(rule.get("from", "0"), field) <= asked < version_of(rule.get("below", "999"), field):
+            found |= rule.get(part, {})
     return found
 
 
-def _numbers(version: str, field: str) -> tuple[int, int]:
-    """Major and minor; a major alone is its first release."""
-    found = re.fullmatch(r"([0-9]{1,4})(?:\.([0-9]{1,4}))?(?:\.[0-9A-Za-z.+-]*)?", version)
+def version_of(version: str, field: str) -> tuple[int, int, int]:
+    """Major, minor and patch; what is left out is 0.
+
+    Raises:
+        UsageError: not a version; names the option.
+    """
+    found = re.fullmatch(r"([0-9]{1,4})(?:\.([0-9]{1,4}))?(?:\.([0-9]{1,4}))?(?:[.+a-z-][0-9A-Za-z.+-]*)?", version)
     if found is None:
         raise UsageError(f"--{field.replace('_', '-')} {version!r} is not a version such as 4.48", field=field)
-    return int(found[1]), int(found[2] or 0)
+    return int(found[1]), int(found[2] or 0), int(found[3] or 0)
 
 
 def resolve(recipe: Recipe) -> Recipe:
@@ -206,6 +246,9 @@ def resolve(recipe: Recipe) -> Recipe:
     _check_names(recipe)
     row = frameworks()[recipe.framework]
     defaults = dict(row["defaults"])
+    _check_release(recipe, row)
+    if recipe.framework_version is not None:
+        defaults |= _of_release(row.get("versions", []), recipe.framework_version, "framework_version", "defaults")
     defaults |= row.get("defaults_with_loss", {}).get(recipe.loss or defaults["loss"], {})
     if recipe.method in ("qlora", "qdora"):
         defaults["base_quantization"] = "torchao-nf4" if recipe.framework == "torchtune" else "nf4"
@@ -217,11 +260,20 @@ def resolve(recipe: Recipe) -> Recipe:
         defaults["prepare_kbit"] = recipe.method in ("qlora", "qdora")
     if recipe.prepare_kbit or (recipe.prepare_kbit is None and defaults.get("prepare_kbit")):
         defaults["gradient_checkpointing"] = True  # prepare_model_for_kbit_training turns it on
+    if recipe.sharding in DEEPSPEED and (recipe.dtype or defaults["dtype"]) != "float32":
+        # DeepSpeed's 16-bit engines convert the module, adapters too, and keep an fp32 copy of what is trained
+        defaults["master_weights"], defaults["adapter_dtype"] = "fp32", recipe.dtype or defaults["dtype"]
+        defaults["overlap_comm"] = recipe.sharding == "zero3"
     if recipe.method == "galore":
         defaults["optim"] = "galore_adamw"
+    if recipe.method == "badam":
+        defaults["master_weights"] = "fp32"  # BAdam 1.2 block_optim.py: an fp32 copy of the active block
+    if (recipe.optim or "").endswith("_layerwise"):
+        recipe = replace(recipe, optimizer_in_backward=True)  # transformers trainer_optimizer.py: a hook a parameter
     fallback = {
         "autocast": "none", "master_weights": "none", "base_quantization": "none", "prepare_kbit": False,
         "sharding": "none", "activation_offload": False, "padding": False, "torch_compile": False, "grad_dtype": None,
+        "overlap_comm": False,
     }  # fmt: skip
     changes: dict[str, object] = {}
     for field in fields(Recipe):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from planner.errors import UsageError
+from planner.training.stacks.quantisers import check_trains
 
 if TYPE_CHECKING:
     from planner.model.model import Model
     from planner.training.recipe import Recipe
 
 _SHARDED = ("zero1", "zero2", "zero3", "fsdp", "fsdp2", "hsdp")
+_TRAINS_MATRICES = ("full", "freeze", "galore", "badam", "lisa")
 _WHOLE_LAYERS = ("zero3", "fsdp", "fsdp2", "hsdp")
 _COUNTS = (
     "per_device_train_batch_size", "gradient_accumulation_steps", "max_seq_length", "num_gpus", "lora_rank",
@@ -114,19 +117,7 @@ def check_model(model: Model, recipe: Recipe) -> None:
         UsageError: names the option.
     """
     spec = model.spec
-    if spec.quantization_config is not None:
-        if recipe.method in ("full", "freeze", "galore"):
-            raise UsageError(
-                f"--method {recipe.method} trains weights, and this checkpoint's are quantised; use the plain model, or"
-                " an adapter",
-                field="method",
-            )
-        if recipe.base_quantization not in (None, "none"):
-            raise UsageError(
-                f"--method {recipe.method} with --base-quantization {recipe.base_quantization}: this checkpoint is"
-                " quantised already; use --method lora for adapters on it as it is",
-                field="base_quantization",
-            )
+    _check_checkpoint(spec.quantization_config, recipe)
     ways = recipe.expert_parallel_size
     if ways > 1:
         experts = {t.num_experts for layer in spec.layers for t in layer.tensors(spec.hidden_size) if t.num_experts}
@@ -149,3 +140,25 @@ def check_model(model: Model, recipe: Recipe) -> None:
             f"--pipeline-parallel-size {recipe.pipeline_parallel_size} is more than the {len(spec.layers)} layers",
             field="pipeline_parallel_size",
         )
+
+
+def _check_checkpoint(config: Mapping[str, object] | None, recipe: Recipe) -> None:
+    """A quantised checkpoint trains as its quantiser lets it."""
+    if config is None and recipe.dequantize:
+        raise UsageError("--dequantize: this checkpoint is not quantised", field="dequantize")
+    if config is not None and recipe.method != "inference":
+        check_trains(config, dequantize=recipe.dequantize)
+        if recipe.method in _TRAINS_MATRICES and not recipe.dequantize:
+            raise UsageError(
+                f"--method {recipe.method} trains weights, and this checkpoint's are quantised; use an adapter, or the"
+                " plain model where there is one",
+                field="method",
+            )
+        if recipe.dequantize:
+            return
+        if recipe.base_quantization not in (None, "none"):
+            raise UsageError(
+                f"--method {recipe.method} with --base-quantization {recipe.base_quantization}: this checkpoint is"
+                " quantised already; use --method lora for adapters on it as it is",
+                field="base_quantization",
+            )

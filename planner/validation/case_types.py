@@ -38,6 +38,8 @@ _AMOUNT: Final = ("a whole number", _whole(0))
 _SIZE: Final = ("a number in GiB above 0", _positive)
 _TEXT: Final = ("text", lambda value: isinstance(value, str))
 _SWITCH: Final = ("true or false", lambda value: isinstance(value, bool))
+# SGLang's starts give the number of cards where vLLM's say whether
+_SWITCH_OR_COUNT: Final = ("true, false or a whole number of 1 or more", lambda v: isinstance(v, bool) or _COUNT[1](v))
 _OBJECT: Final = ("an object", lambda value: isinstance(value, dict))
 # What an engine prints can be below zero: a pool that the profile leaves nothing for, memory given back.
 _FIGURE: Final = ("a number", is_number)
@@ -45,7 +47,7 @@ _FIGURE: Final = ("a number", is_number)
 DEPLOYMENT: Final[Mapping[str, tuple[str, _Check]]] = {
     **dict.fromkeys(
         (
-            "tensor_parallel", "pipeline_parallel", "data_parallel", "gpu_count", "max_num_seqs",
+            "tensor_parallel", "pipeline_parallel", "gpu_count", "max_num_seqs",
             "max_num_batched_tokens", "num_hidden_layers",
         ),
         _COUNT,
@@ -57,7 +59,8 @@ DEPLOYMENT: Final[Mapping[str, tuple[str, _Check]]] = {
         ),
         _TEXT,
     ),
-    **dict.fromkeys(("expert_parallel", "enforce_eager"), _SWITCH),
+    **dict.fromkeys(("expert_parallel", "data_parallel"), _SWITCH_OR_COUNT),
+    "enforce_eager": _SWITCH,
     **dict.fromkeys(("other_flags", "workload", "versions"), _OBJECT),
     "max_model_len": ("a whole number of 1 or more (-1: the longest that fits)", lambda v: v == -1 or _COUNT[1](v)),
     "gpu_memory_gib": _SIZE,

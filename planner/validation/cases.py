@@ -66,6 +66,12 @@ def bundled_vllm_cases() -> tuple[Case, ...]:
     return tuple(read_cases(text.splitlines(), origin="bundled vLLM cases"))
 
 
+def bundled_cases(name: str) -> tuple[Case, ...]:
+    """The starts of another engine that ship with the planner ("sglang", "tensorrt_llm")."""
+    text = files("planner.validation").joinpath(f"cases/{name}.jsonl").read_text("utf-8")
+    return tuple(read_cases(text.splitlines(), origin=f"bundled {name} cases"))
+
+
 def load_cases(path: Path) -> tuple[Case, ...]:
     """Cases from a file in the same schema.
 
@@ -109,6 +115,9 @@ def _case(row: object, where: str) -> Case:
         if not isinstance(part, dict):
             raise SourceError(f"{where}: {name} must be an object")
         parts[name] = part
+    # some records state the engine beside the deployment
+    beside = {name: row[name] for name in ("engine", "engine_version") if isinstance(row.get(name), str)}
+    parts["deployment"] = beside | dict(parts["deployment"])
     if not isinstance(row.get("id"), str) or not isinstance(row.get("model"), str):
         raise SourceError(f"{where}: id and model must be strings")
     config = row.get("config")

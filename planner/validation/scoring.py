@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Final
 
-from planner.engines.vllm.plan import ServingPlan
+from planner.engines.vllm.plan import VllmPlan
 from planner.errors import PlannerError
 from planner.units import GIB
 from planner.validation.cases import Case
@@ -123,13 +123,13 @@ def _no_figures(case: Case, names: Iterable[str]) -> list[Unscored]:
     return found
 
 
-def score_start(start: Start, plan: ServingPlan) -> tuple[list[Row], list[Unscored]]:
+def score_start(start: Start, plan: VllmPlan) -> tuple[list[Row], list[Unscored]]:
     """Every row of one start and its plan, and what could not be scored."""
     unscored: list[Unscored] = []
     return [*_command_line(start, plan, unscored), *_given_kv(start, plan, unscored)], unscored
 
 
-def _command_line(start: Start, plan: ServingPlan, unscored: list[Unscored]) -> list[Row]:
+def _command_line(start: Start, plan: VllmPlan, unscored: list[Unscored]) -> list[Row]:
     case, pipeline = start.case, start.deployment.pipeline_parallel_size
     found = []
     if pipeline == 1:
@@ -155,14 +155,14 @@ def _command_line(start: Start, plan: ServingPlan, unscored: list[Unscored]) -> 
     return found
 
 
-def _printed_with(plan: ServingPlan) -> int:
+def _printed_with(plan: VllmPlan) -> int:
     """From 0.28 the printed activation peak holds the graph estimate (gpu_worker.py determine_available_memory)."""
     if plan.resolved.profile.accounting != "consumed":
         return 0
     return sum(part.best for part in plan.budget.inside if part.name == "cuda_graphs")
 
 
-def _given_kv(start: Start, plan: ServingPlan, unscored: list[Unscored]) -> list[Row]:
+def _given_kv(start: Start, plan: VllmPlan, unscored: list[Unscored]) -> list[Row]:
     case = start.case
     printed = case.number("kv_cache_gib")
     if start.deployment.pipeline_parallel_size > 1:
@@ -185,7 +185,7 @@ def _given_kv(start: Start, plan: ServingPlan, unscored: list[Unscored]) -> list
     return found + _needs(start, plan, printed)
 
 
-def _needs(start: Start, plan: ServingPlan, printed: float | None) -> list[Row]:
+def _needs(start: Start, plan: VllmPlan, printed: float | None) -> list[Row]:
     """What a refusal states: bytes for one request, and the longest request that would fit."""
     found = _row(
         start, "needed_kv_gib_for_one_request", GIVEN_KV, plan.needed_bytes / GIB, "GiB", name="needed for one request"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, replace
 from typing import Final
 
 from planner.engines.vllm.deployment import Deployment
-from planner.engines.vllm.plan import ServingPlan, plan_serving
+from planner.engines.vllm.instances import plan_serving
+from planner.engines.vllm.plan import VllmPlan
 from planner.errors import PlannerError, UnknownGpu
 from planner.hardware.gpus import Gpu, find_gpu, unnamed_gpu
 from planner.model.load import load_model
@@ -57,7 +59,7 @@ class Start:
     card_known: bool
     unknown: tuple[str, ...]
 
-    def plan(self) -> ServingPlan:
+    def plan(self) -> VllmPlan:
         """The plan from the command line alone.
 
         Raises:
@@ -235,13 +237,13 @@ def _with_flags(deployment: Deployment, case: Case, unknown: list[str]) -> Deplo
         elif isinstance(value, _AS_GIVEN.get(name, ())):
             changes[name] = value
         elif name == "enable_lora" and value is True:
-            changes.setdefault("max_loras", 1)
+            changes["enable_lora"] = True
         elif name == "kv_connector":
-            changes["disable_hybrid_kv_cache_manager"] = True
+            changes["kv_transfer_config"] = json.dumps({"kv_connector": str(value)})
         elif name in ("cpu_offload_gb", "cpu_offload_gib") and isinstance(value, int | float):
             changes["cpu_offload_bytes"] = round(value * GIB)
         elif name == "limit_mm_per_prompt" and isinstance(value, dict):
-            changes["limit_images"] = int(value.get("image", 1))
+            changes["limit_mm_per_prompt"] = json.dumps({"image": int(value.get("image", 1))})
         elif name == "cudagraph_capture_sizes" and isinstance(value, list):
             changes["cudagraph_capture_sizes"] = tuple(int(size) for size in value)
         elif name == "speculative" and value not in (None, "None"):

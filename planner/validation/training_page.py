@@ -35,7 +35,8 @@ def accuracy_page(scores: Sequence[Score]) -> str:
         "# Accuracy of training plans",
         "",
         "Allocated memory (`torch.cuda.max_memory_allocated`), planned against measured, on published runs of quality A"
-        " with a known config and no paged optimizer. Generated from `planner.validation.training.score`.",
+        " with a known config; paged optimizers' states are outside torch's allocator."
+        " Generated from `planner.validation.training.score`.",
         "",
         "The terms follow the programs' code, and no factor is fitted. The runs were at hand while the terms were"
         " found. Two behaviours were read off them rather than out of code: FSDP states were fp32 with transformers"

@@ -6,9 +6,9 @@ import contextlib
 import io
 
 import pytest
+from planner.cli.direct import direct_call
 
 from planner import cli
-from planner.cli.direct import direct_call
 from planner.cli.serve import serve
 from planner.errors import UsageError
 

@@ -13,7 +13,8 @@ from planner.memory.exports import EXPORTS
 from planner.memory.ggml_mixes import mix_names
 from planner.memory.quantisation import scheme_from_config, scheme_from_name
 from planner.memory.runtime import runtime_scheme
-from planner.model.load import bundled_names, load_model
+from planner.model.load import load_model
+from planner.model.names.bundled import bundled_names
 from tests.cli.running import run
 from tests.model.sources.test_weights import CONFIG, weights, write_gguf
 

@@ -43,7 +43,7 @@ def test_a_length_of_training_has_the_same_suffixes(capsys: Capture, monkeypatch
 
 
 def test_half_a_name_finds_its_family(capsys: Capture, monkeypatch: Patch) -> None:
-    got = run(capsys, monkeypatch, "serve", "qwen3", "--gpu", "H100")
+    got = run(capsys, monkeypatch, "serve", "qwen3-30b", "--gpu", "H100")
     assert got.status == 2
     assert re.search(r"nearest bundled model: Qwen/Qwen3-\S+$", got.err.strip())
 

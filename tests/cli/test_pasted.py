@@ -143,7 +143,7 @@ def test_compare_refuses_what_no_cell_can_have(
 
 
 def test_a_quantised_checkpoint_says_so(serve) -> None:  # type: ignore[no-untyped-def]
-    document = json.loads(serve("openai/gpt-oss-20b", "--gpu", "H100", "-q", "awq", "--format", "json").out)
+    document = json.loads(serve("openai/gpt-oss-20b", "--gpu", "H100", "-q", "mxfp4", "--format", "json").out)
     assert document["deployment"]["quantization"] is None
     assert any(note.startswith("already quantised (mxfp4)") for note in document["notes"])
     assert "--quantization" not in document["command"]

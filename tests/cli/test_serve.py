@@ -171,7 +171,7 @@ def test_a_folder_and_a_file_are_models(serve, tmp_path: Path) -> None:  # type:
         ((LLAMA, "--gpu", "H100", "--limit-mm-per-prompt", "{{"), "--limit-mm-per-prompt"),
         ((LLAMA, "--gpu", "H100", "--concurrency", "-1"), "--concurrency"),
         (("meta-llama/Llama-3.1-8B-Instrukt", "--gpu", "H100"), LLAMA),
-        (("someone/Qwen2.5-7B-Instruct-GPTQ-Int4", "--gpu", "H100"), "Qwen2.5-7B-Instruct with --quantization gptq"),
+        (("someone/Qwen2.5-7B-Made-Up-GPTQ-Int4", "--gpu", "H100"), "nearest bundled model: Qwen/Qwen2.5"),
         (("", "--gpu", "H100"), "MODEL"),
     ],
 )  # fmt: skip
@@ -196,7 +196,7 @@ def test_a_mistake_is_one_line_and_exit_2(serve, arguments: tuple[str, ...], wor
         (b'{"model_type": ["llama"]}', "model_type must be a string"),
         (b"[" * 100_000, "levels deep"),
         (b'{"model_type": "llama", "hidden_size": ' + b"9" * 5000 + b"}", "an integer of 5000 digits"),
-        (b'{"model_type": "llama", "hidden_size": NaN}', "NaN"),
+        (b'{"model_type": "llama", "hidden_size": NaN}', "hidden_size must be a whole number, not nan"),
     ],
 )
 def test_a_bad_config_is_one_line(serve, tmp_path: Path, content: bytes, words: str) -> None:  # type: ignore[no-untyped-def]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from planner.levers.candidates import weight_choice
 
 from planner import Deployment, find_gpu, load_model, plan_serving
 from planner.errors import UsageError
 from planner.levers.advice import Advice, advise, kept_inputs
-from planner.levers.candidates import weight_choice
 from planner.levers.goal import Goal, parse_goal, solve
 from planner.levers.question import ServingQuestion
 from planner.units import GIB

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from planner.levers.candidates import serving_levers
 
 from planner import Deployment, Model, plan_serving
-from planner.engines.vllm.plan import ServingPlan
+from planner.engines.vllm.plan import VllmPlan as ServingPlan
 from planner.levers.advice import advise
-from planner.levers.candidates import serving_levers
 from planner.levers.effect import effects
 from planner.levers.question import ServingQuestion
 from planner.levers.search import merged

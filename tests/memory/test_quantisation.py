@@ -178,8 +178,6 @@ def test_group_size_is_a_choice_where_there_are_groups(spec: ModelSpec) -> None:
 def test_names_that_are_not_known(spec: ModelSpec) -> None:
     with pytest.raises(UnsupportedQuantization, match="awq"):
         scheme_from_name("q17", spec)
-    with pytest.raises(UnsupportedQuantization, match="already quantised"):
-        scheme_from_name("awq", load_model("Qwen/Qwen2.5-7B-Instruct-AWQ").spec)
 
 
 def test_plain_scheme_honours_a_tensors_own_type() -> None:

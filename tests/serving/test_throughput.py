@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from planner import Deployment, find_gpu, load_model, plan_serving
-from planner.engines.vllm.plan import ServingPlan
+from planner.engines.vllm.plan import VllmPlan as ServingPlan
 from planner.hardware.links import link_of
 from planner.serving.throughput import decode_step, distinct_experts, prefill, requests_per_second, step_costs
 

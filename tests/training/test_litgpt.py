@@ -15,9 +15,9 @@ import pytest
 pytest.importorskip("torch")
 
 from planner.training.recipe import Recipe, resolve
-from planner.training.states import states
-from planner.training.step import step_memory
-from planner.training.trainable import inventory
+from planner.training.states.states import states
+from planner.training.states.trainable import inventory
+from planner.training.step.step import step_memory
 from tests.training.small_models import planned
 
 _DATA = json.loads((Path(__file__).parent / "data" / "litgpt.json").read_text("utf-8"))

@@ -17,8 +17,8 @@ from transformers import AutoConfig  # noqa: E402
 from planner.model.config import RawConfig  # noqa: E402
 from planner.model.dropout import read_dropout  # noqa: E402
 from planner.training.recipe import Recipe, resolve  # noqa: E402
-from planner.training.step import step_memory  # noqa: E402
-from planner.training.trainable import inventory  # noqa: E402
+from planner.training.states.trainable import inventory  # noqa: E402
+from planner.training.step.step import step_memory  # noqa: E402
 from tests.training.live_memory import LiveMemory  # noqa: E402
 from tests.training.small_models import CONFIGS, DROPOUTS, planned, reference  # noqa: E402
 

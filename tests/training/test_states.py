@@ -13,8 +13,8 @@ peft = pytest.importorskip("peft")
 
 from planner.errors import UsageError  # noqa: E402
 from planner.training.recipe import Recipe, resolve  # noqa: E402
-from planner.training.states import States, states  # noqa: E402
-from planner.training.trainable import inventory  # noqa: E402
+from planner.training.states.states import States, states  # noqa: E402
+from planner.training.states.trainable import inventory  # noqa: E402
 from tests.training.live_memory import LiveMemory  # noqa: E402
 from tests.training.small_models import CONFIGS, EXPERTS, planned, reference  # noqa: E402
 
@@ -199,7 +199,7 @@ def test_adafactor_step_temporary(model_type: str, dtype: str) -> None:
 
 def test_eight_bit_adam_by_hand() -> None:
     """Llama-3.1-8B's q_proj: 4096 x 4096 bytes and 65536 absmax of 4 bytes, twice; a norm of 4096 is 8-bit too."""
-    from planner.training.optimizers import optimizer
+    from planner.training.states.optimizers import optimizer
 
     eight = optimizer("adamw_bnb_8bit")
     assert eight.state_tensors((4096, 4096), 2) == (16_777_216, 262_144, 16_777_216, 262_144)
@@ -215,7 +215,7 @@ def test_eight_bit_adam_against_bitsandbytes() -> None:
         for index, parameter in enumerate(group["params"]):
             parameter.grad = torch.zeros_like(parameter)
             chosen.init_state(group, parameter, group_index, index)
-    from planner.training.optimizers import optimizer
+    from planner.training.states.optimizers import optimizer
 
     ours = sum(sum(optimizer("adamw_bnb_8bit").state_tensors(tuple(p.shape), 2)) for p in parameters)
     assert ours == state_bytes(chosen)

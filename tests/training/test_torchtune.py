@@ -15,8 +15,8 @@ pytest.importorskip("torch")
 
 from planner.model.model import Model
 from planner.training.recipe import Recipe, resolve
-from planner.training.step import step_memory
-from planner.training.trainable import inventory
+from planner.training.states.trainable import inventory
+from planner.training.step.step import step_memory
 from tests.training.small_models import planned
 
 _DATA = json.loads((Path(__file__).parent / "data" / "torchtune.json").read_text("utf-8"))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from planner.contract.lever import Setting
 from planner.diagnosis.expectation.comparison import Comparison, compare
 from planner.diagnosis.expectation.workload import TrainingWorkload, Workload
 from planner.diagnosis.expectation.workload_tensors import matching, shapes_instead, tensor_words
@@ -16,8 +17,6 @@ from planner.diagnosis.rules.large_tensors import LargeTensor
 from planner.diagnosis.rules.thresholds import FREE_MARGIN_BYTES
 from planner.diagnosis.rules.torch_figures import is_absurd
 from planner.levers.advice import Advice
-from planner.levers.lever import Setting
-from planner.levers.relief import flag_of
 from planner.units import format_size
 
 # ECC takes a sixteenth of GDDR memory (NVIDIA Ampere tuning guides; T4 15.8 to 14.8 GiB): no other card.
@@ -308,9 +307,9 @@ def _lever_actions(advice: Advice, finding: Finding) -> Iterator[Action]:
     if advice.plans or relief is None:
         return
     if relief.gpu is not None:
-        yield from _action("plan_card", what=f"{relief.gpu.name} ({flag_of(relief.card)})")
+        yield from _action("plan_card", what=f"{relief.gpu.name} ({relief.card_flag})")
     if relief.cards > 1:
-        yield from _action("plan_card", what=f"{relief.cards} of this card ({flag_of(relief.layout)})")
+        yield from _action("plan_card", what=f"{relief.cards} of this card ({relief.layout_flag})")
 
 
 def _spelled(setting: Setting, program: str) -> str:

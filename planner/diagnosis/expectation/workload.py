@@ -12,7 +12,7 @@ from typing import Final
 
 from planner.contract.component import Component, Side
 from planner.diagnosis.result import Message
-from planner.engines.vllm.plan import ServingPlan
+from planner.engines.vllm.plan import VllmPlan
 from planner.hardware.gpus import unnamed_gpu
 from planner.levers.advice import Advice, advise
 from planner.levers.question import ServingQuestion
@@ -73,9 +73,11 @@ class ServingWorkload:
     kind: str = "serve"
 
     @cached_property
-    def plan(self) -> ServingPlan:
+    def plan(self) -> VllmPlan:
         """The plan as asked."""
-        return self.question.ask({})
+        plan = self.question.ask({})
+        assert isinstance(plan, VllmPlan)
+        return plan
 
     @cached_property
     def advice(self) -> Advice:
@@ -161,7 +163,7 @@ class ServingWorkload:
             taken.append(f"gpu_memory_utilization {fraction:g} is taken from the text")
         if not changes or self.question.try_ask(changes) is None:
             return self
-        deployment = replace(asked, **changes)  # type: ignore[arg-type]
+        deployment = replace(asked, **changes)
         return replace(self, question=replace(self.question, deployment=deployment), taken=(*self.taken, *taken))
 
 

@@ -126,9 +126,9 @@ HOT = (
     "pipeline", "gpu on", "on gpu", "warming", "tactic", "erroroutof", "model", "sigkill", "ram", "/dev/shm", "host",
     "scratch", "dataloader", "cublas", "mem-fraction", "indicates that", "max allowed", "may not be", "mps backend",
     "is free", "reject", "hip error",
-    "error", "fail", "signal", "code ", "code:", "code =", "exceed", "resource", "insufficient", "device", "kernel", "driver",
-    "connection", "version", "terminated", "timeout", "sigterm", "winerror", "3221225", "0xc0000", "8007", "offload", "shard",
-    "wsl/", "algorithm", "execution plans", "illegal", "lost",
+    "error", "fail", "signal", "code ", "code:", "code =", "exceed", "resource", "insufficient", "device", "kernel",
+    "driver", "connection", "version", "terminated", "timeout", "sigterm", "winerror", "3221225", "0xc0000", "8007",
+    "offload", "shard", "wsl/", "algorithm", "execution plans", "illegal", "lost",
 )  # fmt: skip
 
 

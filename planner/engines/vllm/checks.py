@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from planner.contract.inputs import input_named
 from planner.engines.vllm.tables.profile import parse_version
 from planner.errors import UsageError
 from planner.model.caches import CrossCache, KeyValueCache
@@ -19,82 +20,24 @@ from planner.model.model import Model
 if TYPE_CHECKING:
     from planner.engines.vllm.deployment import Deployment
 
-_COUNT: Final = 1 << 20
-_TOKENS: Final = 1 << 40
-# Smallest and largest value of every number; None (the engine's default) passes.
-_RANGES: Final = {
-    "tensor_parallel_size": (1, _COUNT),
-    "pipeline_parallel_size": (1, _COUNT),
-    "data_parallel_size": (1, _COUNT),
-    "decode_context_parallel_size": (1, _COUNT),
-    "concurrency": (1, _COUNT),
-    "max_model_len": (1, _TOKENS),
-    "max_num_seqs": (1, _TOKENS),
-    "max_num_batched_tokens": (1, _TOKENS),
-    "block_size": (1, _COUNT),
-    "num_gpu_blocks_override": (1, _TOKENS),
-    "max_cudagraph_capture_size": (1, _COUNT),
-    "num_speculative_tokens": (0, 1 << 10),
-    "max_loras": (0, 1 << 16),
-    "limit_images": (0, _TOKENS),
-}
-_SIZES: Final = ("kv_cache_memory_bytes", "swap_space_bytes", "cpu_offload_bytes", "safety_margin_bytes",
-                 "already_used_bytes")  # fmt: skip
-_SPELLED: Final = {
-    "kv_cache_memory_bytes": "--kv-cache-memory-bytes",
-    "cpu_offload_bytes": "--cpu-offload-gb",
-    "already_used_bytes": "--already-used",
-    "limit_images": "--limit-mm-per-prompt",
-}
-_CHOICES: Final = {
-    "engine": ("vllm",),
-    "usage_context": ("api-server", "llm-class"),
-    "mm_encoder_tp_mode": ("weights", "data"),
-    "sampler": ("auto", "pytorch", "flashinfer", "triton"),
-    "mamba_ssm_cache_dtype": ("auto", "float32", "float16", "bfloat16"),
-}
 _LORA_RANKS: Final = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 
 
-def check_values(deployment: Deployment) -> None:
-    """Every option by itself, and pairs that contradict each other.
+def check_together(deployment: Deployment) -> None:
+    """Pairs of options that contradict each other, and values that only some others allow.
 
     Raises:
         UsageError: names the option, its value and what it may be.
     """
-    for name, (low, high) in _RANGES.items():
-        value = getattr(deployment, name)
-        if value is not None and not low <= value <= high:
-            expected = f"{low} or more" if value < low else f"at most {high:,}"
-            raise UsageError(f"{_option(name)} is {value}; expected {expected}", field=name)
-    for name in _SIZES:
-        value = getattr(deployment, name)
-        if value is not None and value < 0:
-            raise UsageError(f"{_option(name)} is {value}; expected 0 or more", field=name)
-    for name, choices in _CHOICES.items():
-        value = getattr(deployment, name)
-        if value is not None and value not in choices:
-            raise UsageError(f"{_option(name)} is {value!r}; expected {', '.join(choices)}", field=name)
-    sizes = deployment.cudagraph_capture_sizes or ()
-    if any(not 1 <= size <= _COUNT for size in sizes):
-        raise UsageError(
-            f"cudagraph_capture_sizes are {sizes}; expected 1 or more each", field="cudagraph_capture_sizes"
-        )
-    utilization = deployment.gpu_memory_utilization
-    if utilization is not None and not 0 < utilization <= 1:
-        raise UsageError(
-            f"--gpu-memory-utilization is {utilization}; expected above 0 and at most 1", field="gpu_memory_utilization"
-        )
-    if deployment.max_loras and deployment.max_lora_rank not in _LORA_RANKS:
+    if deployment.max_model_len == 0:
+        raise UsageError("--max-model-len is 0; expected 1 or more, or -1 for what fits", field="max_model_len")
+    if deployment.lora_slots and deployment.max_lora_rank not in _LORA_RANKS:
         ranks = ", ".join(str(rank) for rank in _LORA_RANKS)
         raise UsageError(f"--max-lora-rank is {deployment.max_lora_rank}; vLLM takes {ranks}", field="max_lora_rank")
     if deployment.quantization is None and (deployment.group_size is not None or deployment.quantize_lm_head):
         name = "group_size" if deployment.group_size is not None else "quantize_lm_head"
-        raise UsageError(f"{_option(name)} describes an export; name it with --quantization", field=name)
-
-
-def _option(name: str) -> str:
-    return _SPELLED.get(name) or f"--{name.removesuffix('_bytes').replace('_', '-')}"
+        option = input_named(type(deployment), name).spelling
+        raise UsageError(f"{option} describes an export; name it with --quantization", field=name)
 
 
 # Choices of --block-size from a version on; from 0.18 on the parser takes every whole number.

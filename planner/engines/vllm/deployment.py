@@ -1,308 +1,354 @@
-"""What the user asks the engine to do, and what the engine makes of it once its defaults are applied."""
+"""What vLLM is asked to do: every input of a serving plan, declared once."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated, Any, Final
 
-from planner.engines.vllm.budget.version_band import version_note
-from planner.engines.vllm.checks import check_block_size, check_capability, check_context_parallel, check_values
-from planner.engines.vllm.tables.architectures import architecture_note
-from planner.engines.vllm.tables.profile import DEFAULT_VERSION, EngineProfile, parse_version, profile_with_runner
-from planner.errors import UsageError
-from planner.field_types import check_field_types
-from planner.hardware.gpus import Gpu
-from planner.model.caches import CompressedCache, StateCache
-from planner.model.model import Model
-from planner.units import GIB
+from annotated_types import Ge, Gt, Le
 
-_GPU_TOTAL_LIMIT = 1 << 44
-_V0_CHUNKED_FROM = 32_768
-# DeepseekSparseSWABackend.get_preferred_block_size (vLLM 0.20.0 to 0.33.0)
-_COMPRESSED_BLOCK = 256
-# MLA's block by compute capability (major) and the default backend of the version: FlashMLA 64, CUTLASS 128,
-# FlashInfer 64 or its smallest, 32; FlashAttention and Triton take 16
-_LATENT_BLOCKS = {"cutlass": {9: 64, 10: 128}, "flashinfer": {9: 64, 10: 64}, "preferred": {10: 32}}
+from planner.contract.card import Card
+from planner.contract.inputs import option
+from planner.contract.reading import read_bytes, read_gib, read_memory, read_tokens, write_gib
+from planner.engines.vllm.json_inputs import (
+    draft_tokens_of,
+    images_of,
+    read_limits,
+    read_overrides,
+    read_speculation,
+)
+from planner.engines.vllm.tables.profile import DEFAULT_VERSION
+
+ENGINE: Final = "Engine"
+PARALLEL: Final = "GPUs"
+MODEL: Final = "Model and cache"
+BATCH: Final = "Batch"
+MEMORY: Final = "Memory"
+GRAPHS: Final = "Graphs and kernels"
+ADAPTERS: Final = "Adapters and drafts"
+MEDIA: Final = "Images and video"
+
+_COUNT: Final = 1 << 20
+_TOKENS: Final = 1 << 40
+_BYTES: Final = 1 << 60
+_LONGEST_LIST: Final = 1 << 10
+_POOLING_TASKS: Final = frozenset({"embedding", "embed", "classify", "score", "reward"})
+
+
+def _v1(text: str, _: str) -> str | None:
+    """VLLM_USE_V1 (vllm/envs.py 0.8 to 0.10)."""
+    return {"0": "v0", "1": "v1"}.get(text.strip())
+
+
+def _v2(text: str, _: str) -> str | None:
+    """VLLM_USE_V2_MODEL_RUNNER (vllm/envs.py from 0.22)."""
+    return {"0": "v1", "1": "v2"}.get(text.strip())
+
+
+def _flashinfer(text: str, _: str) -> str | None:
+    """VLLM_USE_FLASHINFER_SAMPLER (vllm/envs.py)."""
+    return {"0": "pytorch", "1": "flashinfer"}.get(text.strip())
+
+
+def _layers(text: str, _: str) -> tuple[int, ...] | None:
+    """VLLM_PP_LAYER_PARTITION (vllm/distributed/utils.py get_pp_indices)."""
+    try:
+        return tuple(int(part) for part in text.split(",")) if len(text) <= _LONGEST_LIST else None
+    except ValueError:
+        return None
+
+
+def _switch(text: str, _: str) -> bool | None:
+    """A variable that is 1 or 0."""
+    return {"0": False, "1": True}.get(text.strip())
+
+
+def _allowed(text: str, _: str) -> bool | None:
+    """VLLM_ALLOW_LONG_MAX_MODEL_LEN (vllm/envs.py)."""
+    return True if text.strip().lower() in ("1", "true") else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deployment:
+class Deployment(Card):
     """The inputs of a serving plan, under vLLM's own argument names; None means the engine's default.
 
     Args:
-        gpu_memory_bytes: what the driver reports; None takes it from `gpu`.
         quantization: how to store a plain checkpoint; None keeps the config's own format.
-        model_runner: "auto", "v0", "v1" or "v2": what VLLM_USE_V1 and VLLM_USE_V2_MODEL_RUNNER force.
         allow_long_max_model_len: requests beyond the model's positions, as VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 allows.
-        usage_context: "api-server" (vllm serve) or "llm-class" (LLM(...)).
-        mm_encoder_tp_mode: "weights" cuts the towers like the model, "data" keeps them whole on every GPU.
-        sampler: "auto", "pytorch", "flashinfer" or "triton".
-        safety_margin_bytes: kept free by lowering the fraction.
-        concurrency: requests that must fit at max_model_len (or at the admission percentile of a workload).
-        already_used_bytes: what other processes hold on each card.
+        hf_overrides, rope_scaling, speculative_config, limit_mm_per_prompt: JSON, as the command line has it.
+        instances: equal instances that share each card.
+        passed: words of the command that are options of vLLM and no input here.
     """
 
-    gpu: Gpu | None = None
-    gpu_memory_bytes: int | None = None
-    engine: str = "vllm"
-    engine_version: str = DEFAULT_VERSION
-    tensor_parallel_size: int = 1
-    pipeline_parallel_size: int = 1
-    data_parallel_size: int = 1
-    enable_expert_parallel: bool = False
-    decode_context_parallel_size: int = 1
-    dtype: str = "auto"
-    quantization: str | None = None
-    group_size: int | None = None
-    quantize_lm_head: bool = False
-    kv_cache_dtype: str = "auto"
-    block_size: int | None = None
-    max_model_len: int | None = None
-    allow_long_max_model_len: bool = False
-    max_num_seqs: int | None = None
-    max_num_batched_tokens: int | None = None
-    gpu_memory_utilization: float | None = None
-    kv_cache_memory_bytes: int | None = None
-    num_gpu_blocks_override: int | None = None
-    enforce_eager: bool = False
-    cudagraph_capture_sizes: tuple[int, ...] | None = None
-    max_cudagraph_capture_size: int | None = None
-    enable_prefix_caching: bool | None = None
-    enable_chunked_prefill: bool | None = None
-    disable_hybrid_kv_cache_manager: bool = False
-    model_runner: str = "auto"
-    usage_context: str = "api-server"
-    sampler: str = "auto"
-    swap_space_bytes: int | None = None
-    cpu_offload_bytes: int = 0
-    enable_sleep_mode: bool = False
-    max_loras: int = 0
-    max_lora_rank: int = 16
-    num_speculative_tokens: int = 0
-    limit_images: int | None = None
-    skip_mm_profiling: bool = False
-    language_model_only: bool = False
-    mm_encoder_tp_mode: str = "weights"
-    mamba_ssm_cache_dtype: str | None = None
-    safety_margin_bytes: int = 0
-    concurrency: int = 1
-    already_used_bytes: int = 0
+    engine_version: Annotated[
+        str,
+        option("Release of vLLM.", panel=ENGINE, ours=True, common=True),
+    ] = DEFAULT_VERSION
+    usage_context: Annotated[
+        str,
+        option(
+            "api-server (vllm serve) or llm-class (LLM(...)).",
+            panel=ENGINE,
+            ours=True,
+            choices=("api-server", "llm-class"),
+        ),
+    ] = "api-server"
+    model_runner: Annotated[
+        str,
+        option(
+            "What VLLM_USE_V1 and VLLM_USE_V2_MODEL_RUNNER force.",
+            panel=ENGINE,
+            ours=True,
+            choices=("auto", "v0", "v1", "v2"),
+            environment={"VLLM_USE_V1": _v1, "VLLM_USE_V2_MODEL_RUNNER": _v2},
+        ),
+    ] = "auto"
+    instances: Annotated[
+        int, Ge(1), Le(64), option("Equal instances that share each card.", panel=ENGINE, ours=True)
+    ] = 1
+    tensor_parallel_size: Annotated[
+        int,
+        Ge(1),
+        Le(_COUNT),
+        option("GPUs that cut every matrix.", "--tensor-parallel-size", "-tp", panel=PARALLEL, common=True),
+    ] = 1
+    pipeline_parallel_size: Annotated[
+        int, Ge(1), Le(_COUNT), option("Pipeline stages.", "--pipeline-parallel-size", "-pp", panel=PARALLEL)
+    ] = 1
+    data_parallel_size: Annotated[
+        int, Ge(1), Le(_COUNT), option("Engines beside each other.", "--data-parallel-size", "-dp", panel=PARALLEL)
+    ] = 1
+    enable_expert_parallel: Annotated[
+        bool, option("Deal experts out whole.", "--enable-expert-parallel", "-ep", panel=PARALLEL)
+    ] = False
+    decode_context_parallel_size: Annotated[
+        int,
+        Ge(1),
+        Le(_COUNT),
+        option("GPUs that share a sequence's cache.", "--decode-context-parallel-size", "-dcp", panel=PARALLEL),
+    ] = 1
+    interconnect: Annotated[
+        str,
+        option(
+            "How the cards reach each other: nvlink, pcie, or none (PCIe without peer access).",
+            panel=PARALLEL,
+            ours=True,
+            choices=("auto", "nvlink", "pcie", "none"),
+        ),
+    ] = "auto"
+    disable_custom_all_reduce: Annotated[bool, option("Leave sums to NCCL.", panel=PARALLEL)] = False
+    pipeline_layer_partition: Annotated[
+        tuple[int, ...] | None,
+        Ge(1),
+        Le(_COUNT),
+        option(
+            "Layers of each stage (32,28).",
+            panel=PARALLEL,
+            ours=True,
+            environment={"VLLM_PP_LAYER_PARTITION": _layers},
+        ),
+    ] = None
+    runner: Annotated[
+        str, option("Generate tokens, or pool vectors.", panel=MODEL, choices=("auto", "generate", "pooling", "draft"))
+    ] = "auto"
+    convert: Annotated[
+        str,
+        option(
+            "What a pooling model is made into.",
+            panel=MODEL,
+            choices=("auto", "none", "embed", "classify", "reward"),
+        ),
+    ] = "auto"
+    task: Annotated[
+        str,
+        option(
+            "The task (older releases).",
+            panel=MODEL,
+            choices=("auto", "generate", "embedding", "embed", "classify", "score", "reward", "transcription", "draft"),
+        ),
+    ] = "auto"
+    dtype: Annotated[str, option("auto, bfloat16, float16 or float32.", panel=MODEL)] = "auto"
+    quantization: Annotated[
+        str | None,
+        option("Plan the usual export of this name.", "--quantization", "-q", panel=MODEL, common=True),
+    ] = None
+    group_size: Annotated[int | None, option("Group of the export.", panel=MODEL, ours=True)] = None
+    quantize_lm_head: Annotated[bool, option("The export quantises the head too.", panel=MODEL, ours=True)] = False
+    kv_cache_dtype: Annotated[str, option("auto, bfloat16, fp8, ...", panel=MODEL, common=True)] = "auto"
+    block_size: Annotated[int | None, Ge(1), Le(_COUNT), option("Tokens of a block.", panel=MODEL)] = None
+    max_model_len: Annotated[
+        int | None,
+        Ge(-1),
+        Le(_TOKENS),
+        option(
+            "Longest request in tokens; 32K is 32768 and 32k 32000, as in vLLM; -1 fits.",
+            panel=MODEL,
+            unit="tokens",
+            read=read_tokens,
+            common=True,
+        ),
+    ] = None
+    allow_long_max_model_len: Annotated[
+        bool,
+        option(
+            "As VLLM_ALLOW_LONG_MAX_MODEL_LEN=1, which is read too.",
+            panel=MODEL,
+            ours=True,
+            environment={"VLLM_ALLOW_LONG_MAX_MODEL_LEN": _allowed},
+        ),
+    ] = False
+    hf_overrides: Annotated[
+        str | None, option("JSON laid over config.json.", panel=MODEL, unit="JSON", read=read_overrides)
+    ] = None
+    rope_scaling: Annotated[
+        str | None, option("JSON of the rope scaling (older releases).", panel=MODEL, unit="JSON", read=read_overrides)
+    ] = None
+    mamba_ssm_cache_dtype: Annotated[
+        str | None,
+        option("Type of recurrent states.", panel=MODEL, choices=("auto", "float32", "float16", "bfloat16")),
+    ] = None
+    enable_prefix_caching: Annotated[bool | None, option("Keep prefixes.", panel=MODEL)] = None
+    disable_hybrid_kv_cache_manager: Annotated[bool, option("Charge windows in full.", panel=MODEL)] = False
+    kv_transfer_config: Annotated[
+        str | None,
+        option("JSON of the KV connector, which turns the hybrid cache manager off.", panel=MODEL, unit="JSON"),
+    ] = None
+    max_num_seqs: Annotated[
+        int | None, Ge(1), Le(_TOKENS), option("Requests in a batch.", panel=BATCH, common=True)
+    ] = None
+    max_num_batched_tokens: Annotated[
+        int | None,
+        Ge(1),
+        Le(_TOKENS),
+        option("Tokens in a batch.", panel=BATCH, unit="tokens", read=read_tokens, common=True),
+    ] = None
+    enable_chunked_prefill: Annotated[bool | None, option("Cut long prompts.", panel=BATCH)] = None
+    gpu_memory_utilization: Annotated[
+        float | None, Gt(0), Le(1), option("Fraction of the card the engine takes.", panel=MEMORY, common=True)
+    ] = None
+    kv_cache_memory_bytes: Annotated[
+        int | None,
+        Ge(0),
+        Le(_BYTES),
+        option(
+            "KV cache size, instead of the fraction.",
+            "--kv-cache-memory-bytes",
+            panel=MEMORY,
+            unit="bytes",
+            read=read_bytes,
+        ),
+    ] = None
+    num_gpu_blocks_override: Annotated[
+        int | None, Ge(1), Le(_TOKENS), option("Blocks, instead of what fits.", panel=MEMORY)
+    ] = None
+    swap_space_bytes: Annotated[
+        int | None,
+        Ge(0),
+        Le(_BYTES),
+        option(
+            "Host memory per GPU in GiB (V0).", panel=MEMORY, unit="GiB", read=read_gib, write=write_gib, memory="host"
+        ),
+    ] = None
+    cpu_offload_bytes: Annotated[
+        int,
+        Ge(0),
+        Le(_BYTES),
+        option(
+            "Weights kept in host memory, GiB per GPU.",
+            "--cpu-offload-gb",
+            panel=MEMORY,
+            unit="GiB",
+            read=read_gib,
+            write=write_gib,
+        ),
+    ] = 0
+    enable_sleep_mode: Annotated[bool, option("Back weights up in host memory.", panel=MEMORY, memory="host")] = False
+    safety_margin_bytes: Annotated[
+        int,
+        Ge(0),
+        Le(_BYTES),
+        option("Kept free by lowering the fraction (2GiB).", panel=MEMORY, unit="bytes", read=read_memory, ours=True),
+    ] = 0
+    enforce_eager: Annotated[bool, option("No CUDA graphs.", panel=GRAPHS)] = False
+    cudagraph_capture_sizes: Annotated[
+        tuple[int, ...] | None, Ge(1), Le(_COUNT), option("Batches captured as graphs.", panel=GRAPHS)
+    ] = None
+    max_cudagraph_capture_size: Annotated[
+        int | None, Ge(1), Le(_COUNT), option("Largest batch captured as a graph.", panel=GRAPHS)
+    ] = None
+    estimate_cudagraphs: Annotated[
+        bool | None,
+        option(
+            "Whether the fraction holds the estimated graphs; None leaves it to the release.",
+            panel=GRAPHS,
+            ours=True,
+            environment={"VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS": _switch},
+        ),
+    ] = None
+    sampler: Annotated[
+        str,
+        option(
+            "What VLLM_USE_FLASHINFER_SAMPLER forces.",
+            panel=GRAPHS,
+            ours=True,
+            choices=("auto", "pytorch", "flashinfer", "triton"),
+            environment={"VLLM_USE_FLASHINFER_SAMPLER": _flashinfer},
+        ),
+    ] = "auto"
+    enable_lora: Annotated[bool, option("Reserve adapter slots.", panel=ADAPTERS)] = False
+    max_loras: Annotated[int, Ge(1), Le(1 << 16), option("Adapter slots.", panel=ADAPTERS)] = 1
+    max_lora_rank: Annotated[int, Ge(1), option("Rank of a slot.", panel=ADAPTERS)] = 16
+    num_speculative_tokens: Annotated[
+        int,
+        Ge(0),
+        Le(1 << 10),
+        option("Tokens the model's own draft layers propose.", panel=ADAPTERS, ours=True),
+    ] = 0
+    speculative_config: Annotated[
+        str | None,
+        option(
+            "JSON with method and num_speculative_tokens.",
+            "--speculative-config",
+            "-sc",
+            panel=ADAPTERS,
+            unit="JSON",
+            read=read_speculation,
+        ),
+    ] = None
+    limit_mm_per_prompt: Annotated[
+        str | None, option("Items of a prompt: image=1 or JSON.", panel=MEDIA, unit="JSON", read=read_limits)
+    ] = None
+    skip_mm_profiling: Annotated[bool, option("Do not profile the encoder.", panel=MEDIA)] = False
+    language_model_only: Annotated[bool, option("Leave the towers out.", panel=MEDIA)] = False
+    mm_encoder_tp_mode: Annotated[
+        str, option("weights cuts the towers, data keeps them whole.", panel=MEDIA, choices=("weights", "data"))
+    ] = "weights"
+    passed: tuple[str, ...] = ()
 
+    @property
+    def lora_slots(self) -> int:
+        """Adapter slots that are reserved."""
+        return self.max_loras if self.enable_lora else 0
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resolved:
-    """A deployment with every default applied, as the engine would run it.
-
-    Args:
-        asked: the deployment as given.
-        profile: the engine version's rules.
-        gpu_memory_bytes: total memory of one card, as the driver reports it.
-        dtype: storage type of weights and activations.
-        element_bytes: its size.
-        hybrid_manager: groups of their own for windowed and recurrent layers.
-        state_mode: how recurrent states are kept ("none", "align", "all").
-        notes: what was decided on the user's behalf.
-    """
-
-    asked: Deployment
-    profile: EngineProfile
-    gpu_memory_bytes: int
-    dtype: str
-    element_bytes: int
-    block_size: int
-    max_model_len: int
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    gpu_memory_utilization: float
-    enable_prefix_caching: bool
-    hybrid_manager: bool
-    state_mode: str
-    notes: tuple[str, ...]
-
-
-_ELEMENT_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
-_DTYPE_NAMES = {"half": "float16", "float": "float32", "bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-
-
-def resolve(model: Model, deployment: Deployment) -> Resolved:
-    """Apply the engine version's defaults.
-
-    Raises:
-        UsageError: a value of another type or out of range, an unknown dtype, no card and no memory size; names the
-            option.
-    """
-    check_field_types(deployment)
-    profile = profile_with_runner(deployment.engine_version, _runner(model, deployment))
-    check_values(deployment)
-    check_context_parallel(model, deployment)
-    check_capability(model, deployment)
-    check_block_size(model, deployment, runner=profile.runner)
-    notes: list[str] = []
-    total = deployment.gpu_memory_bytes or (deployment.gpu.total_memory_bytes if deployment.gpu else 0)
-    if not 0 < total <= _GPU_TOTAL_LIMIT:
-        raise UsageError("no card: pass --gpu NAME or --gpu-memory 79.19GiB", field="gpu")
-    dtype = _dtype(model, deployment, notes)
-    utilization = deployment.gpu_memory_utilization
-    if utilization is None:
-        utilization = profile.gpu_memory_utilization
-    length = deployment.max_model_len or model.longest_request
-    if length > model.longest_request and deployment.allow_long_max_model_len:
-        notes.append(
-            f"max_model_len {length:,} is more than the model's {model.longest_request:,} positions, and allowed by"
-            " VLLM_ALLOW_LONG_MAX_MODEL_LEN: what is computed beyond them may be wrong"
+    @property
+    def pools(self) -> bool:
+        """The model gives vectors or scores, not tokens: no head over the vocabulary, and nothing is sampled."""
+        return (
+            self.runner == "pooling" or self.convert in ("embed", "classify", "reward") or self.task in _POOLING_TASKS
         )
-    if deployment.num_speculative_tokens and not model.spec.draft_layers:
-        notes.append("the model has no draft layers of its own: what a separate draft model takes is not counted")
-    if deployment.gpu is not None and deployment.gpu.vendor == "Apple":
-        notes.append(
-            f"vLLM has no GPU engine for {deployment.gpu.name}: the plan says what it would take, not that it starts"
-        )
-    said = (architecture_note(model.spec.architecture, profile.version), version_note(profile))
-    notes += [note for note in said if note is not None]
-    tokens, sequences = batch_defaults(model, deployment, profile, total, length)
-    recurrent = any(isinstance(cache, StateCache) for cache in model.caches)
-    prefix = deployment.enable_prefix_caching
-    if prefix is None:
-        prefix = profile.runner != "v0" and model.spec.decoder and (profile.hybrid_prefix_caching or not recurrent)
-        if recurrent and all(isinstance(cache, StateCache) for cache in model.caches):
-            prefix = False
-    mode = _state_mode(model, profile) if prefix and recurrent else "none"
-    if prefix and recurrent and mode == "none":
-        notes.append(f"vLLM {profile.version} turns prefix caching off for this model's recurrent layers")
-        prefix = False
-    block_size = deployment.block_size or _block_size(model, deployment, profile)
-    return Resolved(
-        asked=deployment,
-        profile=profile,
-        gpu_memory_bytes=total,
-        dtype=dtype,
-        element_bytes=_ELEMENT_BYTES[dtype],
-        block_size=block_size,
-        max_model_len=length,
-        max_num_seqs=sequences,
-        max_num_batched_tokens=tokens,
-        gpu_memory_utilization=utilization,
-        enable_prefix_caching=prefix,
-        hybrid_manager=_hybrid_manager(model, deployment, profile, notes),
-        state_mode=mode,
-        notes=tuple(notes),
-    )
 
+    @property
+    def limit_images(self) -> int | None:
+        """Images of a prompt; None leaves it to the engine."""
+        return images_of(self.limit_mm_per_prompt)
 
-# V1 of 0.8 and 0.9 leaves models with recurrent layers to V0 (engine/arg_utils.py _is_v1_supported_oracle 0.8.5, 0.9.2)
-_FIRST_V1, _RECURRENT_ON_V1 = (0, 8, 0), (0, 10, 0)
+    @property
+    def draft_tokens(self) -> int:
+        """Tokens that the model's own draft layers propose."""
+        return self.num_speculative_tokens or draft_tokens_of(self.speculative_config)
 
-
-def _runner(model: Model, deployment: Deployment) -> str:
-    recurrent = any(isinstance(cache, StateCache) for cache in model.caches)
-    if deployment.model_runner != "auto" or not recurrent:
-        return deployment.model_runner
-    version = parse_version(deployment.engine_version)
-    return "v0" if _FIRST_V1 <= version < _RECURRENT_ON_V1 else "auto"
-
-
-def _dtype(model: Model, deployment: Deployment, notes: list[str]) -> str:
-    asked = _DTYPE_NAMES.get(deployment.dtype, deployment.dtype)
-    if asked == "auto":
-        stored = model.spec.dtype
-        if stored is None:
-            notes.append("the config states no dtype: bfloat16 is assumed")
-            return "bfloat16"
-        if stored == "float32":
-            notes.append("the checkpoint is float32: vLLM's --dtype auto runs it in bfloat16")
-            return "bfloat16"
-        if stored == "bfloat16" and deployment.gpu is not None and not deployment.gpu.supports_bf16:
-            notes.append(f"{deployment.gpu.name} has no bfloat16: float16 is used")
-            return "float16"
-        return stored
-    if asked not in _ELEMENT_BYTES:
-        raise UsageError(f"--dtype is {deployment.dtype!r}; expected auto, bfloat16, float16 or float32", field="dtype")
-    if asked == "bfloat16" and deployment.gpu is not None and not deployment.gpu.supports_bf16:
-        raise UsageError(
-            f"--dtype bfloat16: {deployment.gpu.name} has no bfloat16; vLLM says to use --dtype float16", field="dtype"
-        )
-    return asked
-
-
-def batch_defaults(
-    model: Model, deployment: Deployment, profile: EngineProfile, total: int, length: int
-) -> tuple[int, int]:
-    """(max_num_batched_tokens, max_num_seqs) at this max_model_len, the user's own or the version's defaults.
-
-    Args:
-        total: memory of the card in bytes.
-        length: max_model_len.
-
-    Raises:
-        UsageError: fewer tokens than sequences.
-
-    Source: vLLM engine/arg_utils.py get_batch_defaults; config.py SchedulerConfig before V1.
-    """
-    tokens, sequences = deployment.max_num_batched_tokens, deployment.max_num_seqs
-    if profile.batch_defaults == "v0":
-        sequences = sequences or 256
-        if tokens is None:
-            chunked = deployment.enable_chunked_prefill
-            if chunked is None:
-                chunked = length > _V0_CHUNKED_FROM and not model.has_windows and not model.spec.stacks
-            early = profile.accounting == "reserved"
-            tokens = (512 if early else 2048) if chunked else max(length, 2048)
-            if not chunked and model.spec.stacks and not early:
-                tokens = max(tokens, 5120)
-        return tokens, sequences
-    name = deployment.gpu.name.lower() if deployment.gpu else ""
-    huge = profile.huge_card_batches and total >= 160 * GIB
-    large = huge or (total >= 70 * GIB and not (profile.a100_small_batches and "a100" in name))
-    if profile.gb10_small_batches and not huge and deployment.gpu and deployment.gpu.capability == (12, 1):
-        large = False
-    api = deployment.usage_context == "api-server"
-    default_sequences = 1024 if large else 256
-    default_tokens = (8192 if api and not huge else 16384) if large else (2048 if api else 8192)
-    if tokens is None:
-        tokens = default_tokens
-        if deployment.enable_chunked_prefill is False:
-            tokens = max(length, tokens)
-        tokens = min(tokens, (sequences or default_sequences) * length)
-    if sequences is None:
-        sequences = min(default_sequences, tokens)
-    if tokens < sequences:
-        raise UsageError(
-            f"max_num_batched_tokens ({tokens}) must be greater than or equal to max_num_seqs ({sequences})",
-            field="max_num_batched_tokens",
-        )
-    return tokens, sequences
-
-
-def _block_size(model: Model, deployment: Deployment, profile: EngineProfile) -> int:
-    """16 tokens; MLA takes its attention backend's (platforms/cuda.py, get_preferred_block_size)."""
-    if not model.has_latent_cache or profile.runner == "v0":
-        return 16
-    if any(isinstance(cache, CompressedCache) for cache in model.caches):
-        return _COMPRESSED_BLOCK
-    if model.has_sparse_latent_cache:
-        return 64
-    major = (deployment.gpu.capability or (0, 0))[0] if deployment.gpu else 0
-    return _LATENT_BLOCKS[profile.latent_blocks].get(major, 16)
-
-
-def _hybrid_manager(model: Model, deployment: Deployment, profile: EngineProfile, notes: list[str]) -> bool:
-    if deployment.disable_hybrid_kv_cache_manager or not profile.hybrid_manager:
-        return False
-    if model.has_chunked_cache:
-        notes.append("chunked attention switches vLLM's hybrid KV cache manager off: every layer is charged in full")
-        return False
-    return True
-
-
-# Kinds whose kernels keep a state for every block (SupportsMambaPrefixCaching, vLLM 0.12.0 to 0.24.0)
-_KEPT_BY_BLOCK = ("mamba1", "mamba2")
-
-
-def _state_mode(model: Model, profile: EngineProfile) -> str:
-    """How prefix caching keeps recurrent states (models/config.py MambaModelConfig); "none": it is turned off."""
-    rule = profile.state_modes
-    if rule == "align":
-        return "align"
-    by_block = all(cache.kind in _KEPT_BY_BLOCK for cache in model.caches if isinstance(cache, StateCache))
-    if rule == "off" or not by_block:
-        return "align" if rule == "modes" else "none"
-    return "all"
+    @staticmethod
+    def settle(given: Mapping[str, Any]) -> dict[str, Any]:
+        """As `Card.settle`."""
+        return Card.settle(given)

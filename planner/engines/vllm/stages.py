@@ -6,23 +6,26 @@ What is expensive is kept in the model's memo, so that another plan of the same 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from planner.contract.component import SIDES, Side
+from planner.contract.component import total as sum_of
 from planner.engines.vllm.budget.budget import StageBudget, stage_budget
 from planner.engines.vllm.budget.runner import uses_v2_runner
-from planner.engines.vllm.deployment import Deployment, Resolved
+from planner.engines.vllm.deployment import Deployment
+from planner.engines.vllm.pool.cache_type import cache_type
 from planner.engines.vllm.pool.layout import Pool, PoolOptions, build_pool
+from planner.engines.vllm.pool.stage_caches import stage_caches
+from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.tables.profile import parse_version
 from planner.errors import UnsupportedQuantization, UsageError
 from planner.memory.cache_formats import CacheFormat, cache_format
-from planner.memory.kv_cache import LayerCache, layer_caches
+from planner.memory.kv_cache import LayerCache
 from planner.memory.quantisation import WeightScheme
 from planner.memory.sharding import Parallelism, divides, stage_layer_counts, stage_slices
-from planner.model.caches import CompressedCache, LatentCache
 from planner.model.model import Model
-from planner.model.tensors import tensors
+from planner.model.tensors import distinct_tensors
 
 _LARGEST_TENSOR_PARALLEL = 64
 
@@ -75,7 +78,11 @@ def parallelism_of(model: Model, deployment: Deployment) -> Parallelism:
 
 
 def _refusal(model: Model, parallelism: Parallelism, *, towers: bool) -> str | None:
-    return divides(tensors(model.spec if towers else replace(model.spec, stacks=())), parallelism)
+    key = ("distinct tensors", towers)
+    found = model.memo.get(key)
+    if not isinstance(found, tuple):
+        found = model.memo[key] = tuple(distinct_tensors(model.spec, towers=towers))
+    return divides(found, parallelism)
 
 
 def tensor_parallel_sizes(
@@ -94,14 +101,29 @@ def tensor_parallel_sizes(
     return found
 
 
+def _layers_of_stages(model: Model, resolved: Resolved) -> tuple[int, ...]:
+    """Layers of every stage: as VLLM_PP_LAYER_PARTITION says, else as the release shares them out.
+
+    Raises:
+        UsageError: a partition of another number of stages or of layers.
+    """
+    stages, total = resolved.asked.pipeline_parallel_size, len(model.spec.layers)
+    stated = resolved.asked.pipeline_layer_partition
+    if stated is None:
+        return stage_layer_counts(total, stages, remainder_to_last=resolved.profile.remainder_to_last)
+    if len(stated) != stages or sum(stated) != total:
+        raise UsageError(
+            f"VLLM_PP_LAYER_PARTITION={','.join(map(str, stated))} has {len(stated)} stages and {sum(stated)} layers;"
+            f" --pipeline-parallel-size is {stages} and the model has {total} layers",
+            field="pipeline_layer_partition",
+        )
+    return stated
+
+
 def stages_of(
     model: Model, resolved: Resolved, scheme: WeightScheme, parallelism: Parallelism
 ) -> tuple[StageBudget, ...]:
-    counts = stage_layer_counts(
-        len(model.spec.layers),
-        parallelism.pipeline_parallel_size,
-        remainder_to_last=resolved.profile.remainder_to_last,
-    )
+    counts = _layers_of_stages(model, resolved)
     utilization = utilization_of(resolved)
     slices = stage_slices(counts)
     return tuple(
@@ -123,8 +145,10 @@ def stages_of(
 _CACHE_ALIASES: Final = {"bf16": "bfloat16", "fp16": "float16", "half": "float16"}
 
 
-def cache_format_of(model: Model, name: str, dtype: str, *, version: str | None = None) -> CacheFormat:
-    """The cache format that vLLM takes for this name: compressed caches have one fp8 layout, which is the default.
+def cache_format_of(
+    model: Model, name: str, dtype: str, *, version: str | None = None, capability: tuple[int, int] | None = None
+) -> CacheFormat:
+    """The cache format that vLLM takes for this name.
 
     Args:
         version: the vLLM version, which must have the format (None: not asked).
@@ -134,11 +158,10 @@ def cache_format_of(model: Model, name: str, dtype: str, *, version: str | None 
     Raises:
         UnsupportedQuantization: no such format, or none that vLLM, or this version of it, has.
     """
-    if any(isinstance(cache, CompressedCache) for cache in model.caches) and (name == "auto" or name.startswith("fp8")):
-        # versions without this model are refused by the layout of its pool
-        return cache_format("fp8_ds_mla", dtype)
-    form = cache_format(_CACHE_ALIASES.get(name, name), dtype)
-    if version is None or name == "auto":
+    given = _CACHE_ALIASES.get(name, name)
+    taken = cache_type(model, given, parse_version(version) if version else (), capability)
+    form = cache_format(taken, dtype)
+    if version is None or taken != given:
         return form
     reason = ""
     if form.engine not in ("any", "vllm"):
@@ -152,6 +175,19 @@ def cache_format_of(model: Model, name: str, dtype: str, *, version: str | None 
             f"--kv-cache-dtype {name}: vLLM {version} has none such; it {reason}", field="kv_cache_dtype"
         )
     return form
+
+
+def form_of(model: Model, resolved: Resolved) -> CacheFormat:
+    """The cache format of this deployment.
+
+    Raises:
+        UnsupportedQuantization: as `cache_format_of`.
+    """
+    asked = resolved.asked
+    capability = asked.gpu.capability if asked.gpu else None
+    return cache_format_of(
+        model, asked.kv_cache_dtype, resolved.dtype, version=resolved.profile.version, capability=capability
+    )
 
 
 def _first_version(form: CacheFormat) -> tuple[int, ...]:
@@ -187,7 +223,7 @@ def pool_of(model: Model, resolved: Resolved, form: CacheFormat, layers: slice) 
         tokens_in_flight=resolved.max_num_batched_tokens * _batches_in_flight(model, resolved),
         hybrid_manager=resolved.hybrid_manager,
         state_mode=resolved.state_mode,
-        speculative_tokens=asked.num_speculative_tokens,
+        speculative_tokens=asked.draft_tokens,
         context_parallel_size=asked.decode_context_parallel_size,
         attention_alignment=_alignment(model, resolved),
     )
@@ -196,27 +232,7 @@ def pool_of(model: Model, resolved: Resolved, form: CacheFormat, layers: slice) 
     found = model.memo.get(key)
     if isinstance(found, tuple):
         return found
-    run = model.spec.layers[layers]
-    if asked.num_speculative_tokens and layers.stop == len(model.spec.layers):
-        run += model.spec.draft_layers
-    caches = layer_caches(
-        run,
-        form,
-        tensor_parallel_size=asked.tensor_parallel_size,
-        state_dtype=resolved.dtype,
-        recurrent_dtype=None if asked.mamba_ssm_cache_dtype == "auto" else asked.mamba_ssm_cache_dtype,
-        honour_model_state_dtype=resolved.profile.honours_state_dtype,
-        speculative_tokens=asked.num_speculative_tokens,
-    )
-    alignment = resolved.profile.latent_alignment_bytes
-    if alignment > 1:
-        # V0 pads each latent row (VLLM_CUDA_MEM_ALIGN_KV_CACHE): 1,152 B become 1,280
-        caches = tuple(
-            replace(entry, slot_bytes=-(-entry.slot_bytes // alignment) * alignment)
-            if isinstance(entry.cache, LatentCache)
-            else entry
-            for entry in caches
-        )
+    caches = stage_caches(model, resolved, form, layers)
     result = (build_pool(caches, resolved.profile, options), caches)
     model.memo[key] = result
     return result
@@ -229,8 +245,8 @@ def outside_of(resolved: Resolved, stage: StageBudget, *, fixed: int | None = No
     for side in SIDES:
         held = stage.requested_bytes
         if fixed is not None:
-            held = fixed + sum(component.at(side) for component in stage.inside)
-        left[side] = total - held - sum(component.at(side) for component in stage.outside)
+            held = fixed + sum_of(stage.inside, side)
+        left[side] = total - held - sum_of(stage.outside, side)
     best = {component.name: component.best for component in stage.outside}
     outside = Outside(
         driver_total_bytes=total,

@@ -2,23 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from planner.contract.plan import StartupError
 from planner.engines.vllm.tables.profile import EngineProfile, parse_version
 from planner.units import GIB
-
-
-@dataclass(frozen=True, slots=True)
-class StartupError:
-    """A refusal: its kind and the text that the engine prints.
-
-    Args:
-        kind: "max_model_len", "no_cache_blocks", "request_too_long", "free_memory", "weights" or "outside_budget".
-        message: the engine's text, or ours where the engine dies in an allocation.
-    """
-
-    kind: str
-    message: str
 
 
 def gib_text(size_bytes: int, profile: EngineProfile) -> str:
@@ -37,7 +23,12 @@ def beyond_positions(max_model_len: int, positions: int) -> StartupError:
         f" (max_position_embeddings={positions} or model_max_length=None in model's config.json). To allow overriding"
         " this maximum, set the env var VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
     )
-    return StartupError("max_model_len", text)
+    return StartupError(kind="max_model_len", message=text, refused=True)
+
+
+def no_engine(card: str) -> StartupError:
+    """A card that vLLM has no GPU engine for."""
+    return StartupError(kind="device", message=f"vLLM has no GPU engine for {card}", refused=True)
 
 
 def no_cache_blocks(profile: EngineProfile) -> StartupError:
@@ -46,7 +37,7 @@ def no_cache_blocks(profile: EngineProfile) -> StartupError:
         "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing"
         f" the engine.{_pointer(profile)}"
     )
-    return StartupError("no_cache_blocks", text)
+    return StartupError(kind="no_cache_blocks", message=text)
 
 
 def _pointer(profile: EngineProfile) -> str:
@@ -71,7 +62,7 @@ def request_too_long(
             f" stored in KV cache ({pool_tokens}). Try increasing `gpu_memory_utilization` or decreasing"
             " `max_model_len` when initializing the engine."
         )
-        return StartupError("request_too_long", text)
+        return StartupError(kind="request_too_long", message=text)
     whose = "models's" if profile.typo_in_refusal else "model's"
     estimate = f"Based on the available memory, the estimated maximum model length is {longest}. " if longest else ""
     if parse_version(profile.version)[:2] == (0, 8):
@@ -82,7 +73,7 @@ def request_too_long(
         f" memory ({gib_text(available_bytes, profile)} GiB). {estimate}Try increasing `gpu_memory_utilization` or"
         f" decreasing `max_model_len` when initializing the engine.{_pointer(profile)}"
     )
-    return StartupError("request_too_long", text)
+    return StartupError(kind="request_too_long", message=text)
 
 
 def free_memory(
@@ -96,7 +87,7 @@ def free_memory(
         f" {gib_text(requested_bytes, profile)} GiB). Decrease GPU memory utilization or reduce GPU memory used by"
         " other processes."
     )
-    return StartupError("free_memory", text)
+    return StartupError(kind="free_memory", message=text)
 
 
 def weights_too_large(profile: EngineProfile, *, needed_bytes: int, free_bytes: int) -> StartupError:
@@ -110,7 +101,7 @@ def weights_too_large(profile: EngineProfile, *, needed_bytes: int, free_bytes: 
             "Failed to load model - not enough GPU memory. Try lowering --gpu-memory-utilization to free memory for"
             " weights, increasing --tensor-parallel-size, or using --quantization. (" + text + ")"
         )
-    return StartupError("weights", text)
+    return StartupError(kind="weights", message=text)
 
 
 def outside_budget(*, short_bytes: int, left_bytes: int) -> StartupError:
@@ -119,4 +110,4 @@ def outside_budget(*, short_bytes: int, left_bytes: int) -> StartupError:
         f"CUDA out of memory after the KV cache is allocated: CUDA graphs and warm-up need"
         f" {(left_bytes + short_bytes) / GIB:.2f} GiB, the fraction leaves {max(left_bytes, 0) / GIB:.2f} GiB"
     )
-    return StartupError("outside_budget", text)
+    return StartupError(kind="outside_budget", message=text)

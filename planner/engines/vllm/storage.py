@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from planner.engines.vllm.deployment import Resolved
+from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.tables.profile import parse_version
 from planner.memory.quantisation import WeightScheme, plain_scheme, scheme_from_config, scheme_from_name
 from planner.memory.runtime import runtime_scheme
 from planner.memory.stored_scheme import scheme_from_stored
 from planner.model.model import Model
 
-# Formats whose kernels take 8-bit inputs; w8a16 and bitsandbytes int8 keep 16-bit ones.
-_EIGHT_BIT_INPUTS: Final = ("fp8", "w8a8", "int8")
+# vLLM model_loader/bitsandbytes_loader.py: nested scales become fp32 while loading from here on
+_EXPANDS_NESTED_SCALES: Final = (0, 9, 2)
 
 
 def scheme_for(model: Model, resolved: Resolved) -> WeightScheme:
@@ -41,7 +41,7 @@ def scheme_for(model: Model, resolved: Resolved) -> WeightScheme:
         scheme = scheme_from_config(model.spec, dtype=resolved.dtype)
     elif asked.quantization is not None:
         scheme = scheme_from_name(
-            asked.quantization,
+            _export_name(asked.quantization, resolved),
             model.spec,
             dtype=resolved.dtype,
             group_size=asked.group_size,
@@ -50,19 +50,18 @@ def scheme_for(model: Model, resolved: Resolved) -> WeightScheme:
     else:
         scheme = plain_scheme(resolved.dtype)
     scheme = runtime_scheme(
-        scheme, engine=asked.engine, version=parse_version(resolved.profile.version), compute_capability=capability
+        scheme, engine="vllm", version=parse_version(resolved.profile.version), compute_capability=capability
     )
     model.memo[key] = scheme
     return scheme
 
 
+def _export_name(name: str, resolved: Resolved) -> str:
+    """bitsandbytes' scales are quantised again while loading (compress_statistics), and kept so until 0.9.2."""
+    nested = parse_version(resolved.profile.version) < _EXPANDS_NESTED_SCALES
+    return "nf4-dq" if nested and name.strip().lower() == "bitsandbytes" else name
+
+
 def is_plain(scheme: WeightScheme) -> bool:
     """Nothing is quantised: every weight is in the model's own type."""
     return scheme.assignment is None or not scheme.assignment.formats
-
-
-def quantises_inputs(scheme: WeightScheme) -> bool:
-    """Linear layers convert their input to 8 bit before they multiply (W8A8, fp8)."""
-    if scheme.assignment is None or not scheme.assignment.formats:
-        return False
-    return scheme.assignment.formats[0].name.startswith(_EIGHT_BIT_INPUTS)

@@ -22,6 +22,7 @@ READERS: Final[Mapping[str, Callable[[RawConfig], Reading]]] = {
     "fp8": floating.read_fp8,
     "gptq": integer.read_gptq,
     "hqq": integer.read_hqq,
+    "mlx": integer.read_mlx,
     "modelopt": modelopt.read,
     "mxfp4": floating.read_mxfp4,
     "quark": quark.read,

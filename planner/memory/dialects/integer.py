@@ -116,6 +116,20 @@ def read_hqq(raw: RawConfig) -> Reading:
     return Reading(label=stored.name, rules=Rules(all_but(skipped(raw, "skip_modules"), stored), skip_roles=TOWERS))
 
 
+def read_mlx(raw: RawConfig) -> Reading:
+    """MLX: every matrix, the embedding and the output matrix too; nothing but norms stays plain.
+
+    Source: mlx-lm 0.28 `utils.py` quantize_model (nn.quantize over all Linear and Embedding modules).
+    """
+    bits = raw.integer("bits", default=4)
+    if not 2 <= bits <= 8:
+        raise unsupported(raw, "bits", bits, "2 to 8")
+    stored = grouped_format(f"mlx_{bits}bit", group_of(raw, default=64))
+    rules = Rules((Rule(stored),), head=stored, embedding=stored, skip_roles=TOWERS)
+    note = "an MLX export is read by MLX alone: other engines need another export of the same model"
+    return Reading(label=stored.name, rules=rules, notes=(note,))
+
+
 def read_eetq(raw: RawConfig) -> Reading:
     """EETQ: int8 with a scale per output row."""
     stored = weight_format("int8_channel16")

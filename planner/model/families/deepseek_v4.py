@@ -89,6 +89,8 @@ def build(raw: RawConfig) -> ModelSpec:
 def _quantization(raw: RawConfig, spec: ModelSpec) -> Mapping[str, object] | None:
     """The config's quantisation, with `expert_dtype`, which lies beside it: "fp4" (also when missing) is MXFP4.
 
+    `deepseek_ref`, the form of the fp8 copies, has no such key: its experts are in fp8 like the rest.
+
     Source: vLLM 0.24.0 models/deepseek_v4/quant_config.py.
 
     Raises:
@@ -97,7 +99,8 @@ def _quantization(raw: RawConfig, spec: ModelSpec) -> Mapping[str, object] | Non
     config = spec.quantization_config
     if config is None or config.get("quant_method") != "fp8":
         return config
-    experts = raw.text("expert_dtype", default="fp4")
+    reference = raw.text("model_type", default="deepseek_v4") == "deepseek_ref"
+    experts = raw.text("expert_dtype", default="fp8" if reference else "fp4")
     if experts not in ("fp4", "fp8"):
         raise refuse(raw, "expert_dtype", f"{experts[:40]!r} is not understood; expected fp4 or fp8")
     return {**config, "expert_dtype": experts}

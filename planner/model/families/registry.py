@@ -128,6 +128,7 @@ MODULE_OF: Final[dict[str, str]] = {
     "dbrx": "dbrx",
     "llama4_text": "llama4",
     "deepseek_v4": "deepseek_v4",
+    "deepseek_ref": "deepseek_v4",
     "step3p5": "step3",
     "step3p7": "step3",
     "longcat_flash": "longcat",

@@ -26,7 +26,7 @@ def read_json_object(path: Path, *, max_bytes: int = LARGEST_CONFIG_BYTES) -> di
 
     Raises:
         SourceError: no such file, not a readable regular file, too large, not UTF-8, not JSON, nested too deeply, an
-            integer of more than 20 digits, NaN or Infinity, or something other than an object; names the path.
+            integer of more than 20 digits, or something other than an object; names the path.
     """
     try:
         if not path.exists():
@@ -47,7 +47,9 @@ def parse_json_object(text: bytes, *, origin: str, unique_keys: bool = False) ->
 
     Args:
         origin: what the text is, for messages.
-        unique_keys: refuse an object that has a key twice; otherwise the last one counts, as usual for JSON.
+        unique_keys: JSON to the letter: an object that has a key twice, NaN and Infinity are refused. Otherwise the
+            last of equal keys counts and these are floats, as Python's and the Hub's readers of configs have it
+            (Nemotron-H publishes `time_step_limit: [0.0, Infinity]`); whoever uses such a value refuses it.
 
     Raises:
         SourceError: as `read_json_object`.
@@ -58,9 +60,9 @@ def parse_json_object(text: bytes, *, origin: str, unique_keys: bool = False) ->
         raise SourceError(f"{origin}: is not UTF-8 text, so it is no JSON") from None
     if _depth(decoded) > DEEPEST:
         raise SourceError(f"{origin}: is nested more than {DEEPEST} levels deep")
-    hook = _unique if unique_keys else None
+    hook, constant = (_unique, _constant) if unique_keys else (None, _not_finite)
     try:
-        value = json.loads(decoded, parse_int=_integer, parse_constant=_constant, object_pairs_hook=hook)
+        value = json.loads(decoded, parse_int=_integer, parse_constant=constant, object_pairs_hook=hook)
     except ValueError as error:
         raise SourceError(f"{origin}: is not valid JSON ({error})") from None
     if not isinstance(value, dict):
@@ -103,3 +105,7 @@ def _integer(text: str) -> int:
 
 def _constant(text: str) -> object:
     raise ValueError(f"{text} is no number")
+
+
+def _not_finite(text: str) -> object:
+    return float(text.replace("Infinity", "inf"))

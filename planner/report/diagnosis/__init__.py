@@ -12,6 +12,7 @@ from planner.report.diagnosis.details import details
 from planner.report.diagnosis.first_screen import first_screen
 from planner.report.diagnosis.length_tiers import tiers_lines, tiers_table
 from planner.report.rows import Format, render_rows
+from planner.version import SCHEMA
 
 _FIXED = (
     "source",
@@ -40,7 +41,7 @@ def render_diagnosis(
     """
     wanted = Format(format)
     if wanted is Format.JSON:
-        document = diagnosis.to_json() if diagnosis else {"schema": 1, "findings": [], "notes": []}
+        document = diagnosis.to_json() if diagnosis else {"schema": SCHEMA, "findings": [], "notes": []}
         _with_levers(document, diagnosis)
         if buckets is not None:
             document["buckets"] = buckets.to_json()

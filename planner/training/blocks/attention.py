@@ -7,13 +7,13 @@ integrations/sdpa_attention.py, modeling_qwen3.py (norms on queries and keys).
 from __future__ import annotations
 
 from planner.model.kinds.attention import Attention
-from planner.training import ops
 from planner.training.blocks import torchtune
 from planner.training.blocks.block import Block
 from planner.training.blocks.linear import linear
 from planner.training.blocks.norms import norm
-from planner.training.habits import has_habit
-from planner.training.tape import Tape, Value, detached
+from planner.training.stacks.habits import has_habit
+from planner.training.tape import cuda, ops
+from planner.training.tape.tape import Tape, Value, detached
 
 _INDEX = 8  # bytes of an index
 
@@ -120,7 +120,7 @@ def _eager(block: Block, kind: Attention, query: Value, key: Value, value: Value
     if block.has_habit("attention_sinks"):
         scores = _with_sinks(tape, scores, block.batch * heads * block.seq)
     elif block.has_habit("softmax_in_16_bit"):
-        scores = ops.keep_result(tape, scores)
+        scores = ops.softmax(tape, scores)
     else:
         scores = ops.cast(tape, ops.softmax_fp32(tape, scores), width)
     scores = ops.dropout(tape, scores, block.kernels.dropout.attention)
@@ -137,7 +137,7 @@ def _with_sinks(tape: Tape, scores: Value, rows: int) -> Value:
     joined = ops.cat(tape, (scores, sinks))
     del scores, sinks
     largest = tape.new(rows, _INDEX)
-    probabilities = ops.keep_result(tape, ops.take_maximum(tape, joined, largest))
+    probabilities = ops.softmax(tape, ops.take_maximum(tape, joined, largest))
     del joined, largest
     return ops.part(tape, probabilities, probabilities.numel - rows)
 
@@ -180,6 +180,9 @@ def _math(block: Block, kind: Attention, query: Value, key: Value, value: Value)
     tape, before = block.tape, query.width
     query, key, value = (ops.scale(tape, ops.cast(tape, x, 4)) for x in (query, key, value))
     scores = ops.matmul(tape, query, key, block.batch * kind.num_attention_heads * block.seq * block.seq)
-    scores = ops.dropout(tape, ops.keep_result(tape, scores), block.kernels.dropout.attention)
+    if tape.cuda:
+        beside = tape.new(1, cuda.sdpa_math_bytes(scores.numel))
+        del beside
+    scores = ops.dropout(tape, ops.softmax(tape, scores), block.kernels.dropout.attention)
     out = ops.matmul(tape, scores, value, block.tokens * kind.output_input_size)
     return ops.copy(tape, ops.cast(tape, out, before))

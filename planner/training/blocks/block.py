@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from planner.errors import UnsupportedArchitecture
 from planner.model.dropout import NO_DROPOUT, Dropout
-from planner.training.habits import has_habit
-from planner.training.tape import Tape, Value, parameter
+from planner.training.stacks.habits import has_habit
+from planner.training.tape.tape import Tape, Value, parameter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +85,7 @@ class Kernels:
         unpacking: how a dequantised matrix is made: by one "kernel", or by "torchao"'s operations one after the other.
         clones_result: a quantised layer's result is copied before its adapter's is added (PEFT does).
         names_parts: a layer's forward keeps the attention's and the feed-forward's result until it returns.
+        keeps_quantised_input: the input of a 4-bit layer is kept as an attribute (bitsandbytes before 0.43.2).
         dropout: what the model drops out.
         reentrant: checkpoints are reentrant, and hold the layer's output while its backward runs.
     """
@@ -109,6 +110,7 @@ class Kernels:
     unpacking: str = "kernel"
     clones_result: bool = True
     names_parts: bool = False
+    keeps_quantised_input: bool = False
 
 
 @dataclass(slots=True, kw_only=True)

@@ -6,10 +6,10 @@ Source: transformers 5.24 modeling_llama.py LlamaMLP; liger_kernel 0.5 ops/swigl
 from __future__ import annotations
 
 from planner.model.kinds.feed_forward import Mlp
-from planner.training import ops
 from planner.training.blocks.block import Block
 from planner.training.blocks.linear import linear
-from planner.training.tape import Tape, Value, detached
+from planner.training.tape import ops
+from planner.training.tape.tape import Tape, Value, detached
 
 
 def mlp(block: Block, kind: Mlp, x: Value) -> Value:

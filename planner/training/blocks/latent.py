@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from planner.model.kinds.latent import LatentAttention
 from planner.model.tensor import Norm
-from planner.training import ops
 from planner.training.blocks.block import Block
 from planner.training.blocks.linear import linear
 from planner.training.blocks.norms import norm
-from planner.training.tape import Value
+from planner.training.tape import ops
+from planner.training.tape.tape import Value
 
 
 def latent_attention(block: Block, kind: LatentAttention, x: Value) -> Value:

@@ -22,7 +22,6 @@ from planner.model.kinds.mamba import Mamba1, Mamba2
 from planner.model.kinds.short_conv import ShortConv
 from planner.model.spec import Layer, Mixer
 from planner.model.tensor import Norm
-from planner.training import ops, row_ops
 from planner.training.blocks import litgpt
 from planner.training.blocks.attention import attention
 from planner.training.blocks.block import Block
@@ -31,7 +30,8 @@ from planner.training.blocks.latent import latent_attention
 from planner.training.blocks.moe import moe
 from planner.training.blocks.norms import norm
 from planner.training.blocks.recurrent import gated_delta_net, mamba1, mamba2, short_conv
-from planner.training.tape import Value
+from planner.training.tape import ops, row_ops
+from planner.training.tape.tape import Value
 
 _AFTER_BOTH: Final = (("attention.output.LayerNorm", "output.LayerNorm"), ("attention.LayerNorm", "output.LayerNorm"),
                       ("post_attention_layernorm", "post_mlp_layernorm"))  # fmt: skip

@@ -5,10 +5,10 @@ Sources: PEFT 0.21 tuners/lora/layer.py, bnb.py, dora.py; the functions name the
 
 from __future__ import annotations
 
-from planner.training import ops
 from planner.training.blocks import torchtune
 from planner.training.blocks.block import Adapter, Block, Weight
-from planner.training.tape import Value, detached, parameter
+from planner.training.tape import ops
+from planner.training.tape.tape import Value, detached, parameter
 
 
 def linear(block: Block, name: str, x: Value) -> Value:
@@ -37,7 +37,10 @@ def _base_linear(block: Block, name: str, weight: Weight, x: Value) -> Value:
     del unpacked
     if weight.storage == "fused" or block.kernels.unpacking == "torchao":
         tape.saves()  # the packed matrix (torchao nf4tensor.py LinearNF4); bitsandbytes keeps it as an attribute
-    kept = detached(x) if weight.storage == "int8" and x.needs_grad else None
+    keeps = weight.storage == "int8" or (weight.storage == "dequantised" and block.kernels.keeps_quantised_input)
+    kept = detached(x) if keeps and x.needs_grad else None
+    if keeps and not tape.grad_enabled and not block.kernels.reentrant:
+        block.cached.append(detached(x))  # an attribute of the node, which hooks on saved tensors do not see
     shape = ops.shape(x)
 
     def backward(grad: Value) -> list[Value | None]:

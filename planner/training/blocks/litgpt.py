@@ -20,12 +20,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.model.kinds.attention import Attention
-from planner.training import ops, row_ops
 from planner.training.blocks.block import Adapter, Block, Weight
 from planner.training.blocks.linear import linear
 from planner.training.blocks.norms import norm
-from planner.training.habits import has_habit
-from planner.training.tape import Value, detached
+from planner.training.stacks.habits import has_habit
+from planner.training.tape import ops, row_ops
+from planner.training.tape.tape import Value, detached
 
 FP32 = 4
 _JOINED = "qkv"

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from planner.model.kinds.feed_forward import Moe
-from planner.training import ops, row_ops
 from planner.training.blocks.block import Block, Weight
 from planner.training.blocks.feed_forward import activation, clamped_swiglu, mlp
 from planner.training.blocks.linear import effective_weight, merged_experts, stacked_linear
 from planner.training.blocks.linear import linear as linear_layer
-from planner.training.tape import Value
+from planner.training.tape import ops, row_ops
+from planner.training.tape.tape import Value
 
 INDEX = 8  # bytes of an index
 FP32 = 4

@@ -13,9 +13,9 @@ scale has another type than its input; liger_kernel 0.5 ops/rms_norm.py; litgpt 
 from __future__ import annotations
 
 from planner.model.tensor import Norm
-from planner.training import ops
 from planner.training.blocks.block import Block
-from planner.training.tape import Value, detached
+from planner.training.tape import ops
+from planner.training.tape.tape import Value, detached
 
 FP32 = 4
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from planner.model.kinds.delta import GatedDeltaNet
 from planner.model.kinds.mamba import Mamba1, Mamba2
 from planner.model.kinds.short_conv import ShortConv
-from planner.training import ops
 from planner.training.blocks.block import Block
 from planner.training.blocks.linear import linear
-from planner.training.tape import Value
+from planner.training.tape import ops
+from planner.training.tape.tape import Value
 
 FP32 = 4
 _CHUNK = 64  # tokens of a chunk in fla's delta rule

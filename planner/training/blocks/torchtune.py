@@ -11,9 +11,9 @@ from typing import Final
 
 from planner.model.kinds.attention import Attention
 from planner.model.spec import ModelSpec
-from planner.training import ops
 from planner.training.blocks.block import Block, Weight
-from planner.training.tape import Tape, Value
+from planner.training.tape import ops
+from planner.training.tape.tape import Tape, Value
 
 FP32: Final = 4
 _INDEX: Final = 8  # bytes: 4-bit codes become int64 to look their values up

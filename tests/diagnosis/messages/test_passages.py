@@ -139,5 +139,5 @@ def test_escape_cut_by_the_end_of_a_chunk() -> None:
 
 @pytest.mark.parametrize("text", ["hello world", "all is well, memory 3 GiB", "\x00\x01\x02 \n", "process killed it"])
 def test_text_without_an_error_says_what_was_looked_for(text: str) -> None:
-    with pytest.raises(NotRecognised, match="nothing was recognised.*looked for memory failures of PyTorch"):
+    with pytest.raises(NotRecognised, match=r"nothing was recognised.*looked for memory failures of PyTorch"):
         diagnose_text(text)

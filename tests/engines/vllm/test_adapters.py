@@ -41,8 +41,8 @@ LLAMA, QWEN, GPT = "meta-llama/Llama-3.1-8B-Instruct", "Qwen/Qwen3-30B-A3B", "op
             {},
             2 * 16 * (48 * (6144 + 2 * 2560 + 6144 + 2176 + 128 * (2 * 2048 + 1536 + 768 + 2048)) + 2048 + 151936),
         ),
-        # before 0.12 experts are not adapted
-        (QWEN, {"engine_version": "0.10.2"}, 2 * 16 * (48 * (6144 + 2 * 2560 + 6144 + 2176) + 2048 + 151936)),
+        # before 0.12 experts are not adapted, and the embedding is
+        (QWEN, {"engine_version": "0.10.2"}, 2 * 16 * (48 * (6144 + 2 * 2560 + 6144 + 2176) + 2 * (2048 + 151936))),
         # 32 experts of one matrix: 2880 + 5760, 2880 + 2880; router 2880 + 32
         (GPT, {}, 2 * 16 * (24 * (6976 + 2 * 3392 + 6976 + 2912 + 32 * (8640 + 5760)) + 2880 + 201088)),
     ],

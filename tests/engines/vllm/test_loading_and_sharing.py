@@ -6,10 +6,11 @@ import json
 from dataclasses import replace
 
 import pytest
+from planner.engines.vllm.sharing import footprint_bytes, plan_instances
 
 from planner.engines.vllm.deployment import Deployment
-from planner.engines.vllm.plan import ServingPlan, plan_serving
-from planner.engines.vllm.sharing import footprint_bytes, plan_instances
+from planner.engines.vllm.instances import plan_serving
+from planner.engines.vllm.plan import VllmPlan as ServingPlan
 from planner.errors import UsageError
 from planner.hardware.gpus import find_gpu
 from planner.model.load import load_model
@@ -52,8 +53,8 @@ def test_sleep_mode_backs_weights_up_on_the_host() -> None:
     weights = awake.budget.component("weights")
     assert weights is not None
     assert asleep.load.host_bytes - awake.load.host_bytes == 2 * weights.best
-    assert any("before 0.28" in note for note in asleep.notes)
-    assert not any("before 0.28" in note for note in plan("0.30.0", enable_sleep_mode=True).notes)
+    assert any("before 0.27" in note for note in asleep.notes)
+    assert not any("before 0.27" in note for note in plan("0.30.0", enable_sleep_mode=True).notes)
 
 
 def test_unified_memory_says_so() -> None:

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import pytest
 
-from planner.engines.vllm.deployment import Deployment, resolve
+from planner.engines.vllm.deployment import Deployment
 from planner.engines.vllm.pool.pool import Pool
+from planner.engines.vllm.resolve import resolve
 from planner.engines.vllm.stages import cache_format_of, pool_of
 from planner.errors import UsageError
 from planner.hardware.gpus import find_gpu

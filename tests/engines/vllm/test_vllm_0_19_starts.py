@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from planner import Deployment, find_gpu, load_model, plan_serving
-from planner.engines.vllm.plan import ServingPlan
+from planner.engines.vllm.plan import VllmPlan as ServingPlan
 from planner.units import GIB
 from planner.validation.cases import Case, bundled_vllm_cases
 

@@ -6,8 +6,10 @@ import pytest
 
 from planner.engines.vllm.budget.graphs import graph_count
 from planner.engines.vllm.budget.runner import sampler_path, uses_v2_runner
-from planner.engines.vllm.deployment import Deployment, Resolved, resolve
-from planner.engines.vllm.plan import ServingPlan, plan_serving
+from planner.engines.vllm.deployment import Deployment
+from planner.engines.vllm.instances import plan_serving
+from planner.engines.vllm.plan import VllmPlan as ServingPlan
+from planner.engines.vllm.resolve import Resolved, resolve
 from planner.engines.vllm.stages import cache_format_of, pool_of
 from planner.hardware.gpus import find_gpu
 from planner.model.load import load_model

@@ -11,7 +11,7 @@ from planner.model.kinds.feed_forward import Mlp
 from planner.model.tensors import active_parameters, parameters, tensors
 from tests.model.families.reading import config_of, spec_of
 
-M3, SCOUT = "nvidia/MiniMax-M3-NVFP4", "meta-llama/Llama-4-Scout-17B-16E-Instruct"
+M3, SCOUT = "MiniMaxAI/MiniMax-M3", "meta-llama/Llama-4-Scout-17B-16E-Instruct"
 
 
 def changed(**changes):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from planner.model.load import bundled_names
+from planner.model.names.bundled import bundled_names
 from planner.model.sources.gguf import GgufHeader, SkippedArray, Value
 from planner.model.sources.stored import StoredTensor
 

@@ -77,5 +77,5 @@ def test_offline_with_a_cached_config(hub: FakeHub, monkeypatch: pytest.MonkeyPa
 
 def test_a_name_that_is_nowhere(hub: FakeHub) -> None:
     with pytest.raises(SourceError, match=r"pass a folder with the model's config\.json") as caught:
-        load_model("nobody/Llama-3.1-8B-Instruct-AWQ")
-    assert "plan meta-llama/Llama-3.1-8B-Instruct with --quantization awq" in str(caught.value)
+        load_model("nobody/Llama-3.1-8B-Instruct-Tuned-AWQ")
+    assert str(caught.value).endswith("nearest bundled model: meta-llama/Llama-3.1-8B-Instruct")

@@ -16,14 +16,24 @@ from typing import Final
 
 from planner.contract.component import Component
 from planner.engines.vllm.budget.encoder import encoder_inputs, encoder_run
-from planner.engines.vllm.budget.runner import Term, distinct, gpu_class, sampler_terms, uses_v2_runner
-from planner.engines.vllm.deployment import Resolved
-from planner.engines.vllm.tables.overhead import Measured, overhead
+from planner.engines.vllm.budget.runner import (
+    Term,
+    distinct,
+    other_sampler,
+    sampler_terms,
+    samples,
+    situation_of,
+    uses_v2_runner,
+)
+from planner.engines.vllm.resolve import Resolved
+from planner.engines.vllm.tables.overhead import overhead
 from planner.engines.vllm.tables.profile import parse_version
+from planner.hardware.cublas import cublas_workspace
 from planner.memory import activations as terms
 from planner.memory.cache_formats import cache_format
 from planner.memory.kv_cache import layer_caches
 from planner.memory.sharding import Parallelism
+from planner.model.caches import IndexerCache, LatentCache
 from planner.model.kinds.attention import Attention
 from planner.model.kinds.feed_forward import Mlp, Moe
 from planner.model.kinds.latent import LatentAttention
@@ -42,9 +52,10 @@ def activation_peak(
         last: the stage has the head, so the sampler runs on it.
         quantised_inputs: linear layers quantise their input to 8 bit (W8A8, fp8).
     """
-    fixed = _persistent(model, resolved, parallelism, layers)
+    kept = kept_buffers(model, resolved, parallelism, layers)
+    fixed = kept + _held(model, resolved, parallelism, layers)
     forward = _forward(model, resolved, parallelism, layers, quantised_inputs=quantised_inputs)
-    sampler = sampler_terms(model, resolved) if last and model.spec.decoder else ()
+    sampler = sampler_terms(model, resolved) if last and samples(model, resolved) else ()
     forward_bytes, sampler_bytes = (sum(term.size for term in side) for side in (forward, sampler))
     winner = sampler if sampler_bytes > forward_bytes else forward
     chosen = fixed + winner
@@ -54,34 +65,80 @@ def activation_peak(
         # the encoder runs before the text model and holds only its own inputs
         winner, chosen = encoder, encoder
         best = sum(term.size for term in chosen)
-    spread = _spread(model, resolved, sampler_wins=winner is sampler)
     parts = " + ".join(f"{term.name} {term.formula} = {gib(term.size)}" for term in chosen)
-    other = min(forward_bytes, sampler_bytes)
+    if resolved.profile.accounting == "consumed":
+        # what stays is in the free memory lost; the peak is what comes on top of it
+        stays = sum(term.size for term in kept)
+        best = max(0, best - stays)
+        parts += f" - {gib(stays)} that stays"
+    spread = _spread(model, resolved, sampler_wins=winner is sampler)
+    low, other_path = round(best * (1 - spread)), other_sampler(model, resolved)
+    if other_path is not None and winner is sampler:
+        other = sum(term.size for term in sampler_terms(model, resolved, other_path))
+        low = min(low, best - sampler_bytes + max(other, forward_bytes))
+        parts += f"; low: the {other_path} sampler of an official image"
+    lesser = min(forward_bytes, sampler_bytes)
     which = "sampler" if winner is sampler else "encoder" if winner is encoder else "forward"
     return Component(
         name="activation_peak",
-        low=round(best * (1 - spread)),
+        low=low,
         best=best,
         high=round(best * (1 + spread)),
         evidence="derived",
-        formula=f"{parts} GiB ({which} peak; the lesser of forward and sampler needs {gib(other)} GiB)",
+        formula=f"{parts} GiB ({which} peak; the lesser of forward and sampler needs {gib(lesser)} GiB)",
         source=f"vLLM {resolved.profile.version} profile run; {resolved.profile.source}",
     )
 
 
-def _persistent(model: Model, resolved: Resolved, parallelism: Parallelism, layers: slice) -> tuple[Term, ...]:
-    version = parse_version(resolved.profile.version)
-    workspace: Measured = overhead("cublas_workspace", version, gpu_class(resolved.asked.gpu), "any")
-    found = [Term("cuBLAS workspace", workspace.best, "fixed")]
+def kept_buffers(model: Model, resolved: Resolved, parallelism: Parallelism, layers: slice) -> tuple[Term, ...]:
+    """What the profile run allocates and does not give back: library and expert workspaces of one GPU."""
+    found = [Term("BLAS workspace", cublas_workspace(resolved.asked.gpu).size_bytes, "fixed")]
+    sparse = _sparse_workspace(model, resolved)
+    shares = sparse is not None and parse_version(resolved.profile.version) >= _SHARED_WORKSPACE
+    shared = [sparse] if sparse is not None and shares else []
     if resolved.profile.expert_buffers == "workspace":
         buffers = [
             _expert_workspace(layer.feed_forward, model, resolved, parallelism)
             for layer in distinct(model.spec.layers[layers])
             if isinstance(layer.feed_forward, Moe)
         ]
-        if buffers:
-            found.append(max(buffers, key=lambda term: term.size))
-    found += encoder_inputs(model, resolved)
+        shared += buffers
+    if shared:
+        # one workspace serves all that ask for it in turn
+        found.append(max(shared, key=lambda term: term.size))
+    return tuple(term for term in found if term.size)
+
+
+# v1/worker/workspace.py; before, the indexer's buffer is made in every forward
+_SHARED_WORKSPACE: Final = (0, 13, 0)
+_INDEXER_PREFILL_LENGTHS: Final = 40
+_FLASH_MLA_LENGTHS: Final = 5
+
+
+def _sparse_workspace(model: Model, resolved: Resolved) -> Term | None:
+    """What sparse attention asks for a prefill: the indexer's keys of 40 requests, or FlashMLA's latents of 5.
+
+    Source: vLLM 0.19.0 `v1/attention/backends/mla/indexer.py` get_max_prefill_buffer_size, `flashmla_sparse.py`: an fp8
+    cache is read back into 16-bit latents.
+    """
+    if not model.has_sparse_latent_cache:
+        return None
+    length, candidates = resolved.max_model_len, []
+    for cache in model.caches:
+        if isinstance(cache, IndexerCache):
+            slot = cache_format("auto", resolved.dtype).slot_bytes(cache, 1)
+            size = _INDEXER_PREFILL_LENGTHS * length * slot
+            candidates.append(Term("indexer workspace", size, f"{_INDEXER_PREFILL_LENGTHS} x {length:,} x {slot}"))
+        if isinstance(cache, LatentCache) and resolved.asked.kv_cache_dtype.startswith("fp8"):
+            slot = (cache.kv_lora_rank + cache.qk_rope_head_dim) * resolved.element_bytes
+            size = _FLASH_MLA_LENGTHS * length * slot
+            candidates.append(Term("FlashMLA workspace", size, f"{_FLASH_MLA_LENGTHS} x {length:,} x {slot}"))
+    return max(candidates, key=lambda term: term.size, default=None)
+
+
+def _held(model: Model, resolved: Resolved, parallelism: Parallelism, layers: slice) -> tuple[Term, ...]:
+    """What stays referenced from the first layer to the sampler, and goes with the profile run."""
+    found = encoder_inputs(model, resolved)
     if resolved.profile.runner == "v0" and model.is_recurrent:
         found.append(_recurrent_states(model, resolved, parallelism, layers))
     return tuple(term for term in found if term.size)
@@ -136,14 +193,15 @@ def _forward(
         for layer in distinct(model.spec.layers[layers])
     ]
     found = [max(candidates, key=lambda term: term.size)] if candidates else []
+    sparse = _sparse_workspace(model, resolved)
+    if sparse is not None and parse_version(resolved.profile.version) < _SHARED_WORKSPACE:
+        found.append(sparse)
     width = per_layer_width(model)
     if width:
         tokens, element = resolved.max_num_batched_tokens, resolved.element_bytes
         found.append(Term("per-layer inputs", tokens * width * element, f"{tokens:,} x {width:,} x {element}"))
     if resolved.profile.compiled_scratch and not resolved.asked.enforce_eager:
-        scratch = overhead(
-            "benchmark_scratch", parse_version(resolved.profile.version), gpu_class(resolved.asked.gpu), "any"
-        )
+        scratch = overhead("benchmark_scratch", situation_of(model, resolved))
         found.append(Term("kernel benchmark buffer", scratch.best, "L2 cache"))
     return tuple(found)
 

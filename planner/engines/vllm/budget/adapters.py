@@ -13,7 +13,7 @@ from math import prod
 from typing import Final
 
 from planner.contract.component import Component, exact
-from planner.engines.vllm.deployment import Resolved
+from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.tables.profile import parse_version
 from planner.memory.sharding import Parallelism, local_shape
 from planner.model.model import Model
@@ -21,15 +21,17 @@ from planner.model.tensor import Role, Tensor
 
 _ADAPTED: Final = (Role.ATTENTION, Role.MLP, Role.SHARED_EXPERT, Role.ROUTER, Role.RECURRENT)
 _EXPERTS_FROM: Final = (0, 12, 0)
+# The embedding has slots while adapters may bring words of their own (lora_extra_vocab_size, to 0.11)
+_NO_EXTRA_VOCABULARY: Final = (0, 12, 0)
 # Checkpoints whose experts are one matrix: gate and up share a slot (is_3d_moe_weight in vLLM 0.19.0 models/).
 _FUSED_EXPERTS: Final = ("gpt_oss", "qwen3_vl_moe", "qwen3_5_moe")
 
 
 def lora_slots(
-    model: Model, resolved: Resolved, parallelism: Parallelism, *, layers: slice, last: bool
+    model: Model, resolved: Resolved, parallelism: Parallelism, *, layers: slice, first: bool, last: bool
 ) -> Component | None:
     """The slots of one GPU of a pipeline stage; None without --enable-lora."""
-    slots, rank = resolved.asked.max_loras, resolved.asked.max_lora_rank
+    slots, rank = resolved.asked.lora_slots, resolved.asked.max_lora_rank
     if not slots:
         return None
     experts = parse_version(resolved.profile.version) >= _EXPERTS_FROM
@@ -45,6 +47,8 @@ def lora_slots(
         widths += by_layer[id(layer)]
     if last:
         widths += spec.hidden_size + spec.vocab_size
+    if first and parse_version(resolved.profile.version) < _NO_EXTRA_VOCABULARY:
+        widths += spec.vocab_size + spec.hidden_size
     size = slots * rank * widths * resolved.element_bytes
     formula = f"{slots} slots x rank {rank} x {widths:,} inputs and outputs of linear layers x {resolved.element_bytes}"
     return exact("lora_adapters", size, formula, "vLLM 0.19.0 lora/layers")

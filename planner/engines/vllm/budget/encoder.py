@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from planner.engines.vllm.budget.runner import Term, distinct, gpu_class
-from planner.engines.vllm.deployment import Resolved
-from planner.engines.vllm.tables.overhead import overhead
+import csv
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+from planner.engines.vllm.budget.runner import Term, distinct
+from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.tables.profile import parse_version
+from planner.hardware.cublas import cublas_workspace
 from planner.memory import activations as terms
 from planner.memory.sharding import Parallelism
 from planner.model.kinds.feed_forward import Mlp
 from planner.model.model import Model
+from planner.model.spec import Stack
 
 
 def encoder_items(model: Model, resolved: Resolved) -> tuple[int, int]:
@@ -69,11 +75,40 @@ def encoder_run(model: Model, resolved: Resolved, parallelism: Parallelism) -> t
             peaks.append(Term(f"{stack.name} layer", size, formula))
     if not peaks:
         return ()
+    if model.spec.model_type in _fp32_towers():
+        peaks.append(_rotated(stack, resolved, patches=patches, ways=ways))
     elements = stack.input_elements_per_item or 0
-    version, card = parse_version(resolved.profile.version), gpu_class(resolved.asked.gpu)
-    workspace = overhead("cublas_workspace", version, card, "any").best
     return (
-        Term("cuBLAS workspace", workspace, "fixed"),
+        Term("BLAS workspace", cublas_workspace(resolved.asked.gpu).size_bytes, "fixed"),
         Term("encoder inputs", items * elements * element, f"{items} x {elements:,} x {element}"),
         max(peaks, key=lambda term: term.size),
     )
+
+
+# From here on vLLM turns a tower's queries and keys together (models/qwen2_5_vl.py)
+_JOINED: Final = (0, 11, 0)
+_FLASH_ATTENTION: Final = (8, 0)
+
+
+def _rotated(stack: Stack, resolved: Resolved, *, patches: int, ways: int) -> Term:
+    """A tower's attention while its queries and keys are turned in fp32, in widths of the tower.
+
+    Residual and normed input; query, key and value as they come (3); then either queries and keys joined (2), their
+    fp32 copy (4) and the fp32 result (4); or, before 0.11, three contiguous copies, and of one of them the fp32 copy
+    (2), its result (2) and that in 16 bit (1), where the flash-attention kernel turns it, else four fp32 products (8).
+    """
+    card = resolved.asked.gpu
+    local = 3 + 2 + 4 + 4
+    if parse_version(resolved.profile.version) < _JOINED:
+        kernel = card is None or card.capability is None or card.capability >= _FLASH_ATTENTION
+        local = 3 + 3 + (5 if kernel else 8)
+    whole, cut = 2 * stack.hidden_size, local * -(-stack.hidden_size // ways)
+    size = patches * (whole + cut) * resolved.element_bytes
+    formula = f"{patches:,} x (2 x {stack.hidden_size:,} + {local} x {stack.hidden_size:,} / {ways}) x"
+    return Term(f"{stack.name} attention in fp32", size, f"{formula} {resolved.element_bytes}")
+
+
+@cache
+def _fp32_towers() -> frozenset[str]:
+    text = files("planner.engines.vllm.tables").joinpath("towers.csv").read_text("utf-8")
+    return frozenset(row["model_type"] for row in csv.DictReader(text.splitlines()))

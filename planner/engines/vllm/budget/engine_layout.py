@@ -22,17 +22,30 @@ from planner.model.kinds.feed_forward import Mlp
 from planner.model.kinds.latent import LatentAttention
 from planner.model.model import Model
 from planner.model.spec import Layer, ModelSpec, Stack
+from planner.model.tensor import Role
 
 _FULL_PROJECTIONS: Final = ("gemma3n", "gemma4")
 _ORIGINAL_TOWERS: Final = ("mistral3", "pixtral")
 
 
-def engine_spec(model: Model, *, exported: bool = False) -> ModelSpec:
+def engine_spec(model: Model, *, exported: bool = False, pools: bool = False) -> ModelSpec:
     """The spec with what the engine allocates besides; the model's own for every other family.
 
     Args:
         exported: a quantised export is planned in place of the checkpoint.
+        pools: vectors or scores are given, so the head over the vocabulary is left out (models/adapters.py).
     """
+    spec = _laid_out(model, exported=exported)
+    if not pools:
+        return spec
+    key = ("engine spec without head", exported)
+    found = model.memo.get(key)
+    if not isinstance(found, ModelSpec):
+        found = model.memo[key] = replace(spec, head=tuple(t for t in spec.head if t.role is not Role.LM_HEAD))
+    return found
+
+
+def _laid_out(model: Model, *, exported: bool) -> ModelSpec:
     if exported and model.spec.model_type in _ORIGINAL_TOWERS and model.spec.stacks:
         return _changed(model, "export", lambda spec: replace(spec, stacks=tuple(_cut(s) for s in spec.stacks)))
     if not model.spec.model_type.startswith(_FULL_PROJECTIONS):

@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import Final
 
 from planner.contract.component import Component
-from planner.engines.vllm.budget.runner import gpu_class
-from planner.engines.vllm.deployment import Resolved
-from planner.engines.vllm.tables.overhead import overhead
+from planner.engines.vllm.budget.runner import situation_of
+from planner.engines.vllm.resolve import Resolved
+from planner.engines.vllm.tables.overhead import Situation, overhead
 from planner.engines.vllm.tables.profile import parse_version
 from planner.model.kinds.feed_forward import Moe
 from planner.model.model import Model
 from planner.units import format_size
 
-_FIRST_GRAPH_PROBE: Final = (0, 18, 0)
+FIRST_GRAPH_PROBE: Final = (0, 18, 0)
 _LARGEST: Final = 512
 _LARGEST_GPT_OSS: Final = 1024
 
@@ -37,7 +37,7 @@ def capture_sizes(model: Model, resolved: Resolved) -> tuple[int, ...]:
         largest = _LARGEST if rule == "v1_67" else min(2 * sequences, _LARGEST)
         return tuple(size for size in [1, 2, 4, *range(8, _LARGEST + 1, 8)] if size <= largest)
     limit = _LARGEST_GPT_OSS if model.spec.model_type == "gpt_oss" or _is_blackwell(resolved, rule) else _LARGEST
-    largest = asked.max_cudagraph_capture_size or min(2 * sequences * (1 + asked.num_speculative_tokens), limit)
+    largest = asked.max_cudagraph_capture_size or min(2 * sequences * (1 + asked.draft_tokens), limit)
     largest = min(largest, resolved.max_num_batched_tokens)
     return tuple(size for size in [*small, *range(256, largest + 1, 16)] if size <= largest)
 
@@ -50,7 +50,7 @@ def graph_count(model: Model, resolved: Resolved) -> int:
     sizes = capture_sizes(model, resolved)
     if resolved.profile.graph_mode != "full_and_piecewise":
         return len(sizes)
-    sets = 2 if resolved.asked.max_loras else 1
+    sets = 2 if resolved.asked.lora_slots else 1
     return sets * (len(sizes) + sum(1 for size in sizes if size <= resolved.max_num_seqs))
 
 
@@ -64,17 +64,17 @@ def graph_components(model: Model, resolved: Resolved, layers: slice) -> tuple[C
         return None
     moe = any(isinstance(layer.feed_forward, Moe) for layer in model.spec.layers[layers])
     version = parse_version(resolved.profile.version)
-    actual = _component(resolved, "graph", count, len(model.spec.layers[layers]), moe=moe and version >= (0, 11, 0))
-    if version < _FIRST_GRAPH_PROBE:
+    where = situation_of(model, resolved)
+    actual = _component(where, "graph", count, len(model.spec.layers[layers]), moe=moe and version >= (0, 11, 0))
+    if version < FIRST_GRAPH_PROBE:
         return actual, actual
-    estimate = _component(resolved, "graph_estimate", count, len(model.spec.layers[layers]), moe=moe)
+    estimate = _component(where, "graph_estimate", count, len(model.spec.layers[layers]), moe=moe)
     return estimate, actual
 
 
-def _component(resolved: Resolved, kind: str, count: int, layers: int, *, moe: bool) -> Component:
-    version, card = parse_version(resolved.profile.version), gpu_class(resolved.asked.gpu)
-    base = overhead(f"{kind}_base", version, card, "any")
-    each = overhead(f"{kind}_layer_moe" if moe else f"{kind}_layer", version, card, "any")
+def _component(where: Situation, kind: str, count: int, layers: int, *, moe: bool) -> Component:
+    base = overhead(f"{kind}_base", where)
+    each = overhead(f"{kind}_layer_moe" if moe else f"{kind}_layer", where)
     nominal = base.per
 
     def size(fixed: int, share: int) -> int:

@@ -10,11 +10,11 @@ device), 0.8.5 `config.py` (swap_space), `v1/worker/gpu_worker.py` sleep.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from planner.contract.plan import Load
 from planner.engines.vllm.budget.budget import StageBudget, weights_of
-from planner.engines.vllm.deployment import Resolved
+from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.tables.profile import parse_version
 from planner.memory.quantisation import plain_scheme
 from planner.memory.sharding import Parallelism
@@ -22,16 +22,8 @@ from planner.model.model import Model
 from planner.units import GIB, format_size
 
 _LAYERWISE_FP8: Final = (0, 15, 0)
-_CONSUMED_COUNTS_SLEEP: Final = (0, 28, 0)
+_CONSUMED_COUNTS_SLEEP: Final = (0, 27, 0)
 _DEFAULT_SWAP_BYTES: Final = 4 * GIB
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """What loading takes: the peak on one GPU, and host memory for all of them, in bytes."""
-
-    gpu_peak_bytes: int
-    host_bytes: int
 
 
 def converts_whole_model(model: Model, resolved: Resolved) -> bool:
@@ -72,7 +64,7 @@ def load_notes(model: Model, resolved: Resolved, load: Load) -> tuple[str, ...]:
     if resolved.asked.enable_sleep_mode:
         late = ""
         if parse_version(version) < _CONSUMED_COUNTS_SLEEP:
-            late = "; before 0.28 its allocator is not counted in full, and the pool printed can be larger than planned"
+            late = "; before 0.27 its allocator is not counted in full, and the pool printed can be larger than planned"
         found.append(f"sleep mode: level 1 keeps the weights in host memory, level 2 drops them{late}")
     card = resolved.asked.gpu
     if card is not None and card.unified_memory:

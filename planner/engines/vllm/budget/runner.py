@@ -8,8 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from planner.engines.vllm.deployment import Resolved
+from planner.engines.vllm.resolve import Resolved
+from planner.engines.vllm.tables.overhead import Situation
+from planner.engines.vllm.tables.profile import parse_version
 from planner.hardware.gpus import Gpu
+from planner.hardware.links import reach_of
 from planner.memory import activations as terms
 from planner.model.kinds.feed_forward import Moe
 from planner.model.model import Model
@@ -27,14 +30,27 @@ class Term:
     formula: str
 
 
-def gpu_class(gpu: Gpu | None) -> str:
-    """The card's class as the overhead table names it: architecture, with "_nvlink" where cards have that link."""
-    if gpu is None or not gpu.architecture:
-        return "any"
-    if gpu.unified_memory:
-        return "unified"
-    linked = "_nvlink" if "nvlink" in gpu.interconnect.lower() else ""
-    return gpu.architecture.lower().replace(" ", "") + linked
+def situation_of(model: Model, resolved: Resolved) -> Situation:
+    """What the readings of the overhead table are looked up for."""
+    asked, card = resolved.asked, resolved.asked.gpu
+    ways = asked.tensor_parallel_size
+    names: tuple[str, ...] = ()
+    if card is not None:
+        names = ("unified",) if card.unified_memory else (card.id, card.architecture)
+    return Situation(
+        version=parse_version(resolved.profile.version),
+        card=names,
+        topology="tpn" if ways > 1 else "pp" if asked.pipeline_parallel_size > 1 else "tp1",
+        link=reach_of(card, asked.interconnect),
+        gpus=ways,
+        runner="v2" if uses_v2_runner(model, resolved) else resolved.profile.runner,
+        graphs=not asked.enforce_eager and model.spec.decoder,
+    )
+
+
+def samples(model: Model, resolved: Resolved) -> bool:
+    """The engine draws tokens, so it has a head over the vocabulary and a sampler."""
+    return model.spec.decoder and not resolved.asked.pools
 
 
 def uses_v2_runner(model: Model, resolved: Resolved) -> bool:
@@ -76,6 +92,14 @@ def sampler_path(model: Model, resolved: Resolved) -> str:
     return path
 
 
+def other_sampler(model: Model, resolved: Resolved) -> str | None:
+    """The sampler that an installation with its package takes instead of the planned one; None: nothing is open."""
+    other, card = resolved.profile.optional_sampler, resolved.asked.gpu
+    if not other or resolved.asked.sampler != "auto" or sampler_path(model, resolved) == other:
+        return None
+    return other if card is None or _has_flashinfer(card) else None
+
+
 def _has_flashinfer(card: Gpu) -> bool:
     """NVIDIA, compute capability 7.5 to 12.1 (flashinfer.py supports_compute_capability)."""
     return card.vendor in ("", "NVIDIA") and (card.capability is None or card.capability >= (7, 5))
@@ -86,8 +110,9 @@ def rows(resolved: Resolved) -> int:
     return min(resolved.max_num_batched_tokens, resolved.max_num_seqs)
 
 
-def sampler_terms(model: Model, resolved: Resolved) -> tuple[Term, ...]:
-    path = sampler_path(model, resolved)
+def sampler_terms(model: Model, resolved: Resolved, path: str | None = None) -> tuple[Term, ...]:
+    """What the sampler of the profile run holds; `path` plans another than the one that is taken."""
+    path = path or sampler_path(model, resolved)
     count, vocabulary, element = rows(resolved), model.spec.vocab_size, resolved.element_bytes
     tokens, hidden = resolved.max_num_batched_tokens, model.spec.hidden_size
     found = []

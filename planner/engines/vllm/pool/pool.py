@@ -8,6 +8,10 @@ num_blocks    available // bytes_per_block
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+# Requests where nothing is kept for one.
+NO_END: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +114,11 @@ class Pool:
         if not self.groups:
             return 1
         return max(available_bytes, 0) // self.bytes_per_block
+
+    def requests(self, num_blocks: int, length: int) -> int:
+        """Whole requests of `length` tokens in so many blocks; no end of them where nothing is kept."""
+        needed = self.blocks_for(length)
+        return num_blocks // needed if needed else NO_END
 
     def needed_bytes(self, length: int) -> int:
         """Bytes one request of `length` tokens reserves, as the capacity check counts them."""

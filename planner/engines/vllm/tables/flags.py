@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Literal
 
 from planner.engines.vllm.tables.profile import parse_version
 from planner.errors import UsageError
@@ -140,6 +141,16 @@ def _find(name: str) -> Flag | None:
     if name in flags:
         return flags[name]
     return flags.get(f"--{name[5:]}") if name.startswith("--no-") else None
+
+
+def option_takes(name: str) -> Literal["value", "switch"] | None:
+    """What an option of vLLM takes; None for what no release of it had."""
+    if name.startswith("-O"):
+        return "switch" if len(name) > 2 else "value"
+    flag = _find(name)
+    if flag is None:
+        return None
+    return "switch" if flag.takes == "switch" else "value"
 
 
 def _has(flag: Flag, version: str) -> bool:

@@ -45,6 +45,7 @@ class EngineProfile:
         gpu_memory_utilization: default fraction.
         checks_free_memory: refuses to start when less is free than requested.
         sampler: "sort", "triton", "flashinfer", "logits" (no sampler in the profile run) or "all_logits".
+        optional_sampler: taken instead where its package is installed, as in the official images; "": none.
         v2_sampler: the same for the V2 runner: "copied_logits" (an fp32 copy), "logits" or "flashinfer".
         v2_graph_estimate: the V2 runner estimates its graphs; before, nothing is subtracted for them.
         triton_from_rows: fewer requests than this are sorted instead.
@@ -95,6 +96,7 @@ class EngineProfile:
     gpu_memory_utilization: float
     checks_free_memory: bool
     sampler: str
+    optional_sampler: str
     v2_sampler: str
     v2_graph_estimate: bool
     triton_from_rows: int
@@ -186,8 +188,10 @@ def profile_with_runner(version: str, runner: str) -> EngineProfile:
     """
     profile = vllm_profile(version)
     asked = parse_version(version)
-    if runner in ("auto", profile.runner):
+    if runner == "auto":
         return profile
+    if runner == profile.runner:
+        return replace(profile, v2_models="none")
     if runner == "v0" and asked < _V0_GONE:
         return replace(vllm_profile(_LAST_V0), version=profile.version)
     if runner == "v1" and asked >= _V1_APPEARS:
@@ -197,6 +201,11 @@ def profile_with_runner(version: str, runner: str) -> EngineProfile:
     if runner not in ("v0", "v1", "v2"):
         raise UsageError(f"--model-runner is {runner[:40]!r}; expected auto, v0, v1 or v2", field="model_runner")
     raise UsageError(f"vLLM {version} has no {runner.upper()} model runner", field="model_runner")
+
+
+def version_range() -> tuple[str, str]:
+    """The oldest and the newest release that is described, as major and minor."""
+    return ".".join(map(str, _OLDEST)), ".".join(map(str, _NEWEST))
 
 
 @cache

@@ -1,0 +1,33 @@
+"""Several cards in one word: "2x3090", "4090,3090"."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Final
+
+from planner.errors import UsageError
+from planner.hardware.gpus import Gpu, find_gpu
+
+_COUNTED: Final = re.compile(r"(\d{1,3})\s*[x*]\s*(.+)", re.ASCII)
+_MOST: Final = 16  # GGML_CUDA_MAX_DEVICES
+
+
+@cache
+def cards_of(text: str) -> tuple[Gpu, ...]:
+    """Every card that the text names, in order.
+
+    Raises:
+        UnknownGpu: no card of such a name.
+        UsageError: more than llama.cpp uses.
+    """
+    found: list[Gpu] = []
+    for part in text.split(","):
+        counted = _COUNTED.fullmatch(part.strip())
+        count, name = (int(counted[1]), counted[2]) if counted else (1, part.strip())
+        if not name:
+            continue
+        found += [find_gpu(name)] * min(count, _MOST + 1)
+    if not 0 < len(found) <= _MOST:
+        raise UsageError(f"--gpus {text[:40]!r}: 1 to {_MOST} cards are possible", field="gpus")
+    return tuple(found)

@@ -1,0 +1,103 @@
+"""llama.cpp as every room asks it."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+from planner.contract.engine import Axes, Layout, MeasuredStart, PlannedEach, Prepared
+from planner.contract.lever import Lever
+from planner.contract.parser import Parsed, Takes
+from planner.contract.section import Section
+from planner.contract.workload import ONE_REQUEST, Workload
+from planner.engines.llama_cpp.command import command_words
+from planner.engines.llama_cpp.deployment import Deployment as LlamaDeployment
+from planner.engines.llama_cpp.plan import LlamaPlan, plan_serving
+from planner.engines.llama_cpp.section import section
+from planner.engines.llama_cpp.tables.releases import NEWEST
+from planner.model.model import Model
+
+
+class LlamaCpp:
+    """The engine; it keeps nothing."""
+
+    name: Final = "llama.cpp"
+    title: Final = "llama.cpp"
+    Deployment: Final = LlamaDeployment
+    axes: Final = Axes(quantization="quantization", cache="cache_type_k", length="ctx_size")
+    lever_table: Final = "planner.engines.llama_cpp.tables:levers.csv"
+
+    @property
+    def versions(self) -> tuple[str, str]:
+        """The oldest and the newest release that is described."""
+        return "2024-05", NEWEST
+
+    def takes(self, option: str) -> Takes | None:
+        """What an option of llama-server takes that is no input here."""
+        return _others().get(option)
+
+    def options(self) -> Iterable[str]:
+        """Every option of llama-server that is no input here."""
+        return _others()
+
+    def deployment(self, parsed: Parsed, **more: object) -> LlamaDeployment:
+        """The deployment of a command line."""
+        return parsed.record(LlamaDeployment, **more)
+
+    def plan(
+        self,
+        model: Model,
+        deployment: LlamaDeployment,
+        workload: Workload = ONE_REQUEST,
+        *,
+        notes: tuple[str, ...] = (),
+    ) -> LlamaPlan:
+        """The plan of one deployment."""
+        return plan_serving(model, deployment, workload, notes=notes)
+
+    def prepare(self, model: Model, deployment: LlamaDeployment, workload: Workload = ONE_REQUEST) -> Prepared:
+        """What many lengths share; the model remembers their graphs."""
+        return PlannedEach(self, model, deployment, workload, self.axes.length)
+
+    def command(self, plan: LlamaPlan) -> Sequence[str]:
+        """The llama-server line."""
+        return command_words(plan)
+
+    def section(self, plan: LlamaPlan) -> Section:
+        """The engine's load lines, and what RAM costs in speed."""
+        return section(plan)
+
+    def levers(self, plan: LlamaPlan) -> Iterable[Lever]:
+        """What could be changed, the cheapest first."""
+        from planner.engines.llama_cpp.levers import serving_levers  # a plan that fits need not pay for it
+
+        return serving_levers(plan)
+
+    def layouts(self, model: Model, deployment: LlamaDeployment) -> Iterable[Layout]:
+        """One card, or several with the layers shared out."""
+        del model
+        name = deployment.cards[0].id if deployment.cards else ""
+        for count in (1, 2, 4, 8) if name else (1,):
+            changes = {"gpus": None if count == 1 else f"{count}x{name}"}
+            yield Layout(cards=count, stages=count, changes=changes)
+
+    def read_log(self, lines: Iterable[str]) -> MeasuredStart:
+        """What a start-up log says."""
+        from planner.engines.llama_cpp.log import read_log
+
+        return read_log(lines)
+
+
+@cache
+def _others() -> dict[str, Takes]:
+    text = files("planner.engines.llama_cpp.tables").joinpath("other_options.csv").read_text("utf-8")
+    found: dict[str, Takes] = {}
+    for row in csv.DictReader(text.splitlines()):
+        found[row["option"]] = "value" if row["takes"] == "value" else "switch"
+    return found
+
+
+LLAMA_CPP: Final = LlamaCpp()

@@ -1,0 +1,140 @@
+"""vLLM's inputs that are JSON on the command line: read once, kept as text, and asked for what plans need of them."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any, Final
+
+from planner.contract.reading import field_of, read_object, shown
+from planner.errors import UsageError
+
+_WITHOUT_WEIGHTS: Final = ("ngram", "ngram_gpu", "suffix", "[ngram]")
+_MOST_TOKENS: Final = 1 << 10
+_MOST_POSITIONS: Final = 1 << 30
+_LARGEST_FACTOR: Final = 1 << 20
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, separators=(", ", ": "))
+
+
+@cache
+def _object(text: str | None) -> dict[str, Any]:
+    found = json.loads(text) if text else {}
+    return found if isinstance(found, dict) else {}
+
+
+def read_limits(text: str, option: str) -> str:
+    """`--limit-mm-per-prompt`: image=2 (V0), or JSON {"image": 2} or {"image": {"count": 2}}.
+
+    Raises:
+        UsageError: not of that form.
+    """
+    try:
+        if text.lstrip().startswith("{"):
+            found: dict[str, Any] = json.loads(text)
+        else:
+            found = {name: int(value) for name, value in (part.split("=", 1) for part in text.split(","))}
+        for value in found.values():
+            count = value.get("count") if isinstance(value, dict) else value
+            if count is not None and (type(count) is not int or not 0 <= count < 1 << 40):
+                raise ValueError
+    except (TypeError, ValueError, OverflowError, RecursionError, AttributeError):
+        raise UsageError(
+            f'{option} is {shown(text)}; write image=1 or {{"image": 1}}', field=field_of(option)
+        ) from None
+    return _text(found)
+
+
+def images_of(text: str | None) -> int | None:
+    """Images of a prompt that the limits state; None where they state none."""
+    return items_of(text, "image")
+
+
+def items_of(text: str | None, modality: str) -> int | None:
+    """Items of a modality ("image", "video", "audio") that the limits state; None where they state none."""
+    value = _object(text).get(modality)
+    value = value.get("count") if isinstance(value, dict) else value
+    return value if type(value) is int else None
+
+
+def read_speculation(text: str, option: str) -> str:
+    """`--speculative-config`: a JSON object with a number of tokens.
+
+    Raises:
+        UsageError: no JSON object, or without a number of tokens.
+    """
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError):
+        config = None
+    tokens = config.get("num_speculative_tokens") if isinstance(config, dict) else None
+    if not isinstance(config, dict) or type(tokens) is not int or not 1 <= tokens <= _MOST_TOKENS:
+        raise UsageError(
+            f'{option} is {text[:60]!r}; write {{"method": "mtp", "num_speculative_tokens": 1}}', field=field_of(option)
+        )
+    return _text(config)
+
+
+def draft_tokens_of(text: str | None) -> int:
+    """Tokens that the model's own draft layers propose by this configuration; 0 for every other method."""
+    config = _object(text)
+    return int(config["num_speculative_tokens"]) if config and "mtp" in _method(config).lower() else 0
+
+
+def draft_model_of(text: str | None) -> str | None:
+    """The separate model that proposes tokens; None where there is none."""
+    config = _object(text)
+    method = _method(config) if config else "mtp"
+    if "mtp" in method.lower() or method in _WITHOUT_WEIGHTS:
+        return None
+    return str(config.get("model") or method)[:200]
+
+
+def speculation_notes(text: str | None) -> tuple[str, ...]:
+    """What a reader should know of the configuration."""
+    config = _object(text)
+    if not config or "mtp" in _method(config).lower():
+        return ()
+    draft = draft_model_of(text)
+    if draft is None:
+        return (f"--speculative-config: {_method(config)} takes its proposals from the text, without weights",)
+    return (f"--speculative-config: the draft model {draft[:80]} is not counted; its weights and cache come on top",)
+
+
+def _method(config: dict[str, Any]) -> str:
+    return str(config.get("method") or config.get("model") or "mtp")[:200]
+
+
+def read_overrides(text: str, option: str) -> str:
+    """`--hf-overrides`, and `--rope-scaling` of older releases: a JSON object laid over config.json.
+
+    Raises:
+        UsageError: not a JSON object, or positions and factors that are none.
+    """
+    found = read_object(text, option)
+    sections = {"rope_scaling": found} if "rope" in option else found
+    positions = sections.get("max_position_embeddings", 1)
+    if type(positions) is not int or not 1 <= positions <= _MOST_POSITIONS:
+        raise UsageError(
+            f"{option}: max_position_embeddings is {shown(positions)}; expected a whole number", field=field_of(option)
+        )
+    for key in ("rope_scaling", "rope_parameters"):
+        section = sections.get(key)
+        if section is None:
+            continue
+        factor = section.get("factor", 1.0) if isinstance(section, dict) else None
+        if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor < _LARGEST_FACTOR:
+            raise UsageError(
+                f"{option}: {key} is {str(section)[:60]!r}; expected an object with a factor", field=field_of(option)
+            )
+    return _text(found)
+
+
+def overrides_of(hf_overrides: str | None, rope_scaling: str | None) -> dict[str, Any]:
+    """What lies over config.json; {} where nothing does."""
+    found = dict(_object(hf_overrides))
+    if rope_scaling:
+        found["rope_scaling"] = _object(rope_scaling)
+    return found

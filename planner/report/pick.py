@@ -1,0 +1,204 @@
+"""Picks as a table, JSON, CSV or Markdown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from planner.contract.plan import VERDICTS
+from planner.errors import PlannerError
+from planner.memory.quality.evidence import bands, in_words, rows_of
+from planner.report.printer import Width, command, printed
+from planner.report.rows import JSON_SCHEMA, Column, render_rows
+from planner.serving.pick.candidates import Pick
+from planner.serving.pick.fine_tunes import FineTunePick
+from planner.serving.prices import Prices, price_of
+from planner.serving.throughput import decode_step
+from planner.units import gib
+
+_SIDES = ("low", "best", "high")
+
+
+def render_picks(
+    picks: Sequence[Pick],
+    *,
+    prices: Prices,
+    notes: Sequence[str],
+    query: Mapping[str, object],
+    format: str,
+    width: Width,
+) -> str:
+    """Cards, counts and formats that hold a model."""
+    rows = [_row(pick, prices) for pick in picks]
+    return _rendered(
+        rows,
+        _CARD_COLUMNS,
+        picks,
+        notes=notes,
+        query=query,
+        format=format,
+        width=width,
+        empty="no card, count and format holds it",
+    )
+
+
+def render_models(picks: Sequence[Pick], *, total: int, query: Mapping[str, object], format: str, width: Width) -> str:
+    """Models that run on a card."""
+    rows = [{"model": pick.plan.model.id, "parameters": pick.plan.model.parameters, **_row(pick, {})} for pick in picks]
+    notes = ["sorted by parameters, which is no measure of quality"]
+    if total > len(picks):
+        notes.append(f"{len(picks)} of {total:,} shown: --limit, or --format json for all")
+    return _rendered(
+        rows,
+        _MODEL_COLUMNS,
+        picks,
+        notes=notes,
+        query=query,
+        format=format,
+        width=width,
+        empty="no bundled model runs there",
+    )
+
+
+def render_runs(
+    picks: Sequence[FineTunePick], *, prices: Prices, query: Mapping[str, object], format: str, width: Width
+) -> str:
+    """Cards that hold a fine-tune."""
+    rows: list[dict[str, object]] = []
+    for pick in picks:
+        price = price_of(prices, pick.gpu.id)
+        rows.append(
+            {
+                "gpu": pick.gpu.name,
+                "gpu_id": pick.gpu.id,
+                "gpus": pick.cards,
+                "total_bytes": pick.total_bytes,
+                "needed_bytes": pick.plan.needed_best,
+                "sharding": pick.plan.recipe.sharding,
+                "verdict": pick.plan.verdict,
+                "usd_per_hour": pick.usd_per_hour,
+                "price": None if price is None else price.in_words(pick.cards),
+            }
+        )
+    columns = [
+        *_CARD_COLUMNS[:3],
+        Column(field="needed_bytes", heading="needs GiB each", right=True, text=_gib),
+        Column(field="sharding", heading="sharding", importance=2),
+        _VERDICT,
+        _PRICE,
+    ]
+    return _rendered(
+        rows, columns, (), notes=[], query=query, format=format, width=width, empty="no card and count holds this run"
+    )
+
+
+def _rendered(
+    rows: list[dict[str, object]],
+    columns: Sequence[Column],
+    picks: Sequence[Pick],
+    *,
+    notes: Sequence[str],
+    query: Mapping[str, object],
+    format: str,
+    width: Width,
+    empty: str,
+) -> str:
+    if format == "json":
+        document = {"schema": JSON_SCHEMA, "query": dict(query), "rows": rows, "notes": list(notes)}
+        return json.dumps(document, indent=1, ensure_ascii=False)
+    shown = [column for column in columns if column is not _PRICE or any(row.get("price") for row in rows)]
+    text = render_rows(rows, columns=shown, format=format, query=query, width=width)
+    if format == "csv":
+        return text
+    if not rows:
+        return empty
+    parts = [text, *(printed([f"note: {note}"], width) for note in notes)]
+    if picks:
+        parts.append(command(picks[0].command, width))
+    return "\n\n".join(parts)
+
+
+def _row(pick: Pick, prices: Prices) -> dict[str, object]:
+    plan, price = pick.plan, price_of(prices, pick.gpu.id)
+    speeds = _speeds(pick)
+    return {
+        "gpu": pick.gpu.name,
+        "gpu_id": pick.gpu.id,
+        "gpus": pick.cards,
+        "total_bytes": pick.total_bytes,
+        "format": pick.quantization or "as stored",
+        "weight_bits": round(pick.weight_bits, 2),
+        "quality": in_words(pick.quantization, "weights", plan.model.parameters),
+        "quality_bands": [
+            {
+                "metric": band.metric,
+                "min": band.least,
+                "median": band.median,
+                "max": band.most,
+                "n": band.n,
+                "sources": band.sources,
+                "date": band.newest,
+            }
+            for band in bands(rows_of(pick.quantization or "", "weights", plan.model.parameters))
+        ],
+        "evidence_enough": pick.proven,
+        "max_model_len": plan.max_model_len,
+        "max_model_len_that_fits": plan.cache.longest,
+        "concurrency": int(plan.cache.max_concurrency),
+        **{f"tokens_per_second_{side}": speeds.get(side) for side in _SIDES},
+        "host_bytes": plan.load.host_bytes,
+        "verdict": plan.verdict,
+        "usd_per_hour": pick.usd_per_hour,
+        "price": None if price is None else price.in_words(pick.cards),
+        "command": pick.command,
+    }
+
+
+def _speeds(pick: Pick) -> dict[str, float]:
+    """Tokens a second of a single request at the asked length; empty where the table has no rates of the card."""
+    try:
+        step = decode_step(pick.plan, sequences=1, context=pick.plan.max_model_len // 2)
+    except (PlannerError, AttributeError):
+        return {}
+    return {side: round(1 / step.at(side), 1) for side in _SIDES}
+
+
+def _gib(value: object) -> str:
+    return gib(value) if isinstance(value, int) else "-"
+
+
+def _card(value: object) -> str:
+    return str(value).removeprefix("NVIDIA ").removeprefix("GeForce ")
+
+
+def _billions(value: object) -> str:
+    return f"{value / 1e9:.1f} B" if isinstance(value, int) else "-"
+
+
+def _speed(value: object) -> str:
+    return f"{value:.0f}" if isinstance(value, float) else "-"
+
+
+def _verdict(value: object) -> str:
+    return VERDICTS[str(value)]
+
+
+_VERDICT = Column(field="verdict", heading="verdict", text=_verdict)
+_PRICE = Column(field="price", heading="price")
+_CARD_COLUMNS = (
+    Column(field="gpu", heading="card", text=_card),
+    Column(field="gpus", heading="GPUs", right=True),
+    Column(field="total_bytes", heading="GiB", right=True, text=_gib, importance=5),
+    Column(field="format", heading="format"),
+    Column(field="quality", heading="kept (min-median-max)", importance=4),
+    Column(field="max_model_len_that_fits", heading="context", right=True, importance=2),
+    Column(field="concurrency", heading="at once", right=True),
+    Column(field="tokens_per_second_best", heading="tok/s", right=True, text=_speed, importance=3),
+    _VERDICT,
+    _PRICE,
+)
+_MODEL_COLUMNS = (
+    Column(field="model", heading="model"),
+    Column(field="parameters", heading="size", right=True, text=_billions),
+    *_CARD_COLUMNS[3:-1],
+)

@@ -1,0 +1,1 @@
+"""Which card for this model, and which model for this card: candidates that are plans, ranked."""

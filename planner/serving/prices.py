@@ -1,0 +1,114 @@
+"""What a card costs an hour: stated by the user, on the line or in a file. Nothing is bundled."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Final
+
+from planner.errors import SourceError, UsageError
+from planner.hardware.gpus import find_gpu
+
+_LARGEST_FILE: Final = 4 << 20
+_HIGHEST: Final = 1e9
+_OLD_DAYS: Final = 90
+_REQUIRED: Final = ("card", "provider", "usd_per_hour", "date")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """Dollars an hour of one card, who asks it, and when it was read; "" where the user stated it."""
+
+    usd_per_hour: float
+    provider: str = ""
+    date: str = ""
+
+    @property
+    def old(self) -> bool:
+        """Read more than 90 days ago."""
+        return bool(self.date) and (date.today() - date.fromisoformat(self.date)).days > _OLD_DAYS
+
+    def in_words(self, cards: int) -> str:
+        """The price of so many cards, with provider and date."""
+        whence = f" ({self.provider} {self.date})" if self.provider else ""
+        return f"${self.usd_per_hour * cards:,.2f}/h{whence}{', older than 90 days' if self.old else ''}"
+
+
+Prices = dict[str, Price]
+"""The cheapest price by card id; "" is every other card's."""
+
+
+def stated_prices(texts: Iterable[str]) -> Prices:
+    """Prices from `--price`: 2.5 for every card, or h100=2.5.
+
+    Raises:
+        UsageError: not a price.
+        UnknownGpu: no such card.
+    """
+    found: Prices = {}
+    for text in texts:
+        name, _, number = text.rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            raise UsageError(f"--price is {text[:40]!r}; expected 2.5 or h100=2.5", field="price") from None
+        if not 0 <= value < _HIGHEST:
+            raise UsageError(f"--price is {text[:40]!r}; expected a price per GPU hour", field="price")
+        found[find_gpu(name).id if name else ""] = Price(usd_per_hour=value)
+    return found
+
+
+def listed_prices(path: str) -> Prices:
+    """The cheapest price of each card in a CSV of card,provider,usd_per_hour,date[,tier,gpus,region,currency,source].
+
+    `usd_per_hour` is that of `gpus` cards (1 where there is no such column).
+
+    Raises:
+        SourceError: the file cannot be read, or a line is no price; names the line.
+    """
+    try:
+        with Path(path).open("r", encoding="utf-8", newline="") as file:
+            text = file.read(_LARGEST_FILE + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    if len(text) > _LARGEST_FILE:
+        raise SourceError(f"{path}: larger than {_LARGEST_FILE >> 20} MiB for a list of prices")
+    reader = csv.DictReader(text.splitlines())
+    missing = [name for name in _REQUIRED if name not in (reader.fieldnames or ())]
+    if missing:
+        raise SourceError(f"{path}, line 1: no column {', '.join(missing)}; expected {','.join(_REQUIRED)}")
+    found: Prices = {}
+    for number, row in enumerate(reader, start=2):
+        card, price = _price(row, f"{path}, line {number}")
+        if card not in found or price.usd_per_hour < found[card].usd_per_hour:
+            found[card] = price
+    return found
+
+
+def _price(row: dict[str, str], where: str) -> tuple[str, Price]:
+    if (row.get("currency") or "USD").strip().upper() != "USD":
+        raise SourceError(f"{where}: currency {row['currency'][:10]!r}; expected USD")
+    try:
+        value = float(row["usd_per_hour"] or "nan") / int(row.get("gpus") or 1)
+        read = date.fromisoformat((row["date"] or "").strip()).isoformat()
+    except (ValueError, ZeroDivisionError, TypeError):
+        raise SourceError(
+            f"{where}: {row['usd_per_hour']!r} on {row['date']!r} is no price; expected a number and a date such as"
+            " 2026-11-30"
+        ) from None
+    if not 0 <= value < _HIGHEST:
+        raise SourceError(f"{where}: {row['usd_per_hour'][:20]!r} is no price per hour")
+    return find_gpu(row["card"] or "").id, Price(usd_per_hour=value, provider=(row["provider"] or "")[:60], date=read)
+
+
+def price_of(prices: Prices, card: str) -> Price | None:
+    """The price of a card, None where none was given."""
+    return prices.get(card) or prices.get("")
+
+
+def unused_prices(prices: Prices, cards: Sequence[str]) -> list[str]:
+    """Cards with a price that no candidate uses."""
+    return [card for card in prices if card and card not in cards]

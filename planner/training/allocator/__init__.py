@@ -1,0 +1,1 @@
+"""What torch's allocator makes of the step's tensors."""

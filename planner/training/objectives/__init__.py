@@ -1,0 +1,1 @@
+"""What an objective adds to a step."""

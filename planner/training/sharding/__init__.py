@@ -1,0 +1,1 @@
+"""What one of several GPUs holds."""

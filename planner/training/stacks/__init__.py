@@ -1,0 +1,1 @@
+"""What the training stacks and the models' own code do."""

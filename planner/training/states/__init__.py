@@ -1,0 +1,1 @@
+"""What is trained, and what is kept for it."""

@@ -1,0 +1,1 @@
+"""One training step: layers, head and loss, forwards and backwards."""

@@ -1,0 +1,308 @@
+"""The segments of a model on the tape: its layers, its head, and what all of them share, under one recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from planner.errors import UsageError
+from planner.model.dropout import NO_DROPOUT
+from planner.model.model import Model
+from planner.model.spec import ModelSpec
+from planner.model.tensor import Norm, Role
+from planner.training.allocator.allocator import segment_share
+from planner.training.blocks import torchtune
+from planner.training.blocks.block import Block, Kernels, Weight
+from planner.training.blocks.layer import local_layer, run_layer
+from planner.training.recipe import AUTOCASTS, Recipe, kernels, version_of
+from planner.training.sharding.sharding import FSDP
+from planner.training.stacks.habits import has_habit
+from planner.training.states.trainable import Inventory, LayerGroup, TrainTensor
+from planner.training.step.litgpt_loss import run_litgpt_head
+from planner.training.step.loss import Head, run_head
+from planner.training.tape import row_ops
+from planner.training.tape.profiles import Profile, checkpointed, profile, without_graph
+from planner.training.tape.tape import Tape, Value
+
+
+class Segments:
+    """Makes tapes and profiles for one model, recipe and pipeline stage."""
+
+    def __init__(self, model: Model, found: Inventory, recipe: Recipe, *, exact_sizes: bool) -> None:
+        self.model, self.found, self.recipe, self.exact = model, found, recipe, exact_sizes
+        self.own = kernels(recipe)
+        tied = model.spec.tie_word_embeddings and not self.own.get("untied")
+        self.spec = replace(model.spec, tie_word_embeddings=tied)
+        self.autocast = AUTOCASTS[recipe.autocast or "none"]
+        self.width = self._stream_width()
+        self.seq = -(-recipe.max_seq_length // recipe.context_parallel_size)
+        self.batch = recipe.sequences
+        self.tokens = self.seq * self.batch
+        # frameworks with blocks of their own do not read these keys
+        runs_models_code = recipe.method != "inference" and not self.own.get("own_modules")
+        self.dropout = self.spec.dropout if runs_models_code else NO_DROPOUT
+        self.kernels = self._kernels()
+        self.trains_below_head = False
+
+    def tape(self) -> Tape:
+        """A fresh tape that rounds as the allocator does."""
+        rounding: Callable[[int], int] = (lambda size: size) if self.exact else segment_share
+        return Tape(rounding=rounding, autocast=self.autocast, cuda=not self.exact, half=self.recipe.dtype == "float16")
+
+    def _stream_width(self) -> int:
+        """Bytes of an element of the embedding's output."""
+        tensors = (*self.found.embeddings, *self.found.head, *self.found.layers[0].tensors)
+        return next((t.width for t in tensors if t.tensor.role in (Role.EMBEDDING, Role.NORM)), 2)
+
+    def _kernels(self) -> Kernels:
+        recipe, own = self.recipe, self.own
+        attention = recipe.attn_implementation or "sdpa"
+        return Kernels(
+            attention=attention,
+            masked=bool(recipe.padding),
+            dropout=self.dropout,
+            norm=str(own.get("norm", "hf")),
+            mlp=str(own.get("mlp", "hf")),
+            rope=str(own.get("rope", "hf")),
+            expand_keys=bool(own.get("expand_keys", False)),
+            expand_keys_in_sdpa=bool(own.get("expand_keys_in_sdpa", False)),
+            attention_classes=bool(own.get("attention_classes", False)),
+            old_attention_classes=bool(own.get("old_attention_classes", False)),
+            reentrant=bool(own.get("reentrant", False)),
+            fused_adapters=bool(own.get("fused_adapters", False)),
+            loops_over_experts=bool(own.get("loops_over_experts", False)),
+            own_modules=bool(own.get("own_modules", False)),
+            caches=bool(recipe.use_cache) and recipe.method != "inference" and not recipe.gradient_checkpointing,
+            modules=str(own.get("modules", "")),
+            fused_activation=own.get("modules") == "litgpt",
+            clones_result=bool(own.get("clones_result", True)),
+            names_parts=bool(own.get("names_parts", False)),
+            keeps_quantised_input=_keeps_quantised_input(recipe),
+            unpacking="torchao"
+            if recipe.base_quantization == "torchao-nf4" and not own.get("compiled_blocks")
+            else "kernel",
+        )
+
+    def block(self, tape: Tape, tensors: tuple[TrainTensor, ...]) -> Block:
+        """What a layer with these tensors runs with."""
+        weights = {t.tensor.name: self._weight(t) for t in tensors}
+        return Block(
+            tape=tape, batch=self.batch, seq=self.seq, hidden_size=self.spec.hidden_size, weights=weights,
+            kernels=self.kernels, mask_width=self.width if self.kernels.attention == "eager" else 0,
+            position_width=self.width, model_type=self.spec.model_type,
+            sequence_ways=self.recipe.tensor_parallel_size if self.recipe.sequence_parallel else 1,
+        )  # fmt: skip
+
+    def _weight(self, found: TrainTensor) -> Weight:
+        """A weight as the kernels see it: FSDP gathers in the type of its mixed precision, so that nothing is cast.
+
+        Source: accelerate 1.x utils/dataclasses.py set_mixed_precision: MixedPrecision(param_dtype=...).
+        """
+        weight, narrow = _weight(found), self.autocast
+        if not narrow or self.recipe.sharding not in FSDP or weight.storage != "plain":
+            return weight
+        adapter = weight.adapter
+        if adapter is not None:
+            adapter = replace(adapter, width=min(adapter.width, narrow))
+        return replace(weight, width=min(weight.width, narrow), adapter=adapter)
+
+    @property
+    def stream_numel(self) -> int:
+        """Elements of the residual stream that one rank holds."""
+        ways = self.recipe.tensor_parallel_size if self.recipe.sequence_parallel else 1
+        return self.tokens // ways * self.spec.hidden_size
+
+    def layer_profiles(self, below: bool) -> list[Profile]:
+        """Every segment's profile, bottom first: a layer, or the layers under one checkpoint."""
+        checkpoints, every = bool(self.recipe.gradient_checkpointing), self.recipe.checkpoint_every
+        by_index: dict[int, LayerGroup] = {}
+        for group in self.found.layers:
+            by_index.update(dict.fromkeys(group.indices, group))
+        indices = sorted(by_index)
+        memo: dict[tuple[int, bool], Profile] = {}
+        plain: dict[int, tuple[int, int]] = {}
+        inside: list[Profile] = []
+        forwards: list[tuple[int, int]] = []
+        for index in indices:
+            group = by_index[index]
+            first_of_segment = checkpoints and len(inside) % every == 0
+            key = (id(group), below or (first_of_segment and self.input_is_leaf))
+            if key not in memo:
+                memo[key] = self.layer_profile(group, below=key[1], keep_input=checkpoints)
+            inside.append(memo[key])
+            if checkpoints and id(group) not in plain:
+                plain[id(group)] = without_graph(self.tape, self.forward_of(group), numel=self.stream_numel,
+                                                 width=self.width)  # fmt: skip
+            if checkpoints:
+                forwards.append(plain[id(group)])
+            below = below or any(t.trainable or t.adapter for t in group.tensors)
+        self.trains_below_head = below
+        if not checkpoints:
+            return inside
+        size = self.tape().rounding(self.stream_numel * self.width)
+        return [
+            checkpointed(inside[at : at + every], forwards[at : at + every], stream_bytes=size,
+                         reentrant=self.kernels.reentrant, units=self.reduces_units,
+                         keeps_inputs=self.kernels.keeps_quantised_input and not self.kernels.reentrant)
+            for at in range(0, len(inside), every)
+        ]  # fmt: skip
+
+    def forward_of(self, group: LayerGroup) -> Callable[[Tape, Value], tuple[Value, list[Value]]]:
+        """The forward of a layer of this group: the new stream, and what the program keeps."""
+        layer = local_layer(group.layer, self.recipe.tensor_parallel_size)
+
+        def forward(tape: Tape, x: Value) -> tuple[Value, list[Value]]:
+            block = self.block(tape, group.tensors)
+            return run_layer(block, layer, x), block.cached
+
+        return forward
+
+    def layer_profile(self, group: LayerGroup, *, below: bool, keep_input: bool) -> Profile:
+        """The profile of a layer; `below`: something under it is trained."""
+        return profile(
+            self.tape, self.forward_of(group), numel=self.stream_numel, width=self.width, needs_grad=below,
+            keep_input=keep_input, keep_gradients=self.keep_gradients,
+        )  # fmt: skip
+
+    @property
+    def reduces_units(self) -> bool:
+        """FSDP: a layer's gradients are joined, reduced and gone when it is through."""
+        return self.recipe.sharding in FSDP and self.keep_gradients
+
+    @property
+    def input_is_leaf(self) -> bool:
+        """Checkpointed layers over a frozen embedding get an input that wants a gradient, for reentrant checkpoints.
+
+        PEFT's and the trainers' `enable_input_require_grads`; what checkpoints without reentrance goes without.
+        """
+        wanted = bool(self.recipe.gradient_checkpointing and self.recipe.adapters)
+        return wanted and not self.own.get("input_has_no_gradient")
+
+    @property
+    def keep_gradients(self) -> bool:
+        """Parameters keep the gradients that this micro-batch makes."""
+        if self.recipe.sharding in FSDP:
+            return not self.recipe.optimizer_in_backward  # until their unit is through
+        shared = self.recipe.sharding in ("zero2", "zero3")
+        return not (self.recipe.optimizer_in_backward or gradients_wait(self.recipe) or shared)
+
+    def head_profile(self, below: bool) -> Profile:
+        """The final norm, the output matrix and the loss."""
+        tensors, output = self.found.head, self.found.output
+        if output is None:
+            raise UsageError(
+                f"--objective {self.recipe.objective} needs logits, and this checkpoint has no output matrix; use"
+                " --objective embedding, reranker or classification",
+                field="objective",
+            )
+        weight = self._weight(output)
+        whole = self.recipe.loss in ("hf", "in-place")  # losses that take the matrix itself go around its adapter
+        if not self.own.get("adapts_output") and not whole:
+            weight = replace(weight, adapter=None)
+        if self.recipe.objective == "reward":
+            weight = replace(weight, out_features=1)  # a score head: one row in place of the vocabulary
+        recipe, own = self.recipe, self.own
+        head = Head(
+            norm=final_norm(self.spec), output=weight, loss=recipe.loss or "hf",
+            chunking=str(own.get("chunking", "trl")), upcast=str(own.get("upcast", "loss")),
+            shifted_copy=bool(own.get("shifted_copy", False)), keep_outputs=bool(recipe.keep_outputs),
+            in_place_converts=bool(own.get("in_place_converts", True)), compiled=bool(own.get("compiled", False)),
+            compiled_apart=bool(own.get("loss_compiled_apart", False)), batch=self.batch,
+            kept_tokens=(recipe.logits_to_keep or 0) * self.batch,
+            softcap=has_habit(self.spec.model_type, "softcapped_logits"),
+            scaled=has_habit(self.spec.model_type, "scaled_logits"), whole_logits=not recipe.adapters,
+        )  # fmt: skip
+
+        def forward(tape: Tape, x: Value) -> tuple[Value, list[Value]]:
+            block = self.block(tape, tuple(t for t in tensors if t is not output))
+            block.weights = {**block.weights, "lm_head.weight": weight}
+            block.kernels = replace(block.kernels, norm=str(own.get("norm_outside_blocks", block.kernels.norm)))
+            ways = block.sequence_ways
+            run = run_litgpt_head if head.chunking == "litgpt" and head.loss == "chunked" else run_head
+            return run(block, head, row_ops.collect(tape, x, ways))
+
+        return profile(
+            self.tape, forward, numel=self.stream_numel, width=self.width, needs_grad=below,
+            keep_gradients=self.keep_gradients,
+        )  # fmt: skip
+
+    def embedding_bytes(self, stream: int) -> int:
+        """The embedding's output, where checkpointing made it a leaf and the layers start from something else."""
+        recipe, spec = self.recipe, self.spec
+        moved = any(t.tensor.role is Role.POSITION for t in self.found.embeddings)
+        moved = moved or has_habit(spec.model_type, "scaled_embedding") or bool(self.dropout.embedding)
+        return stream if moved and recipe.adapters and recipe.gradient_checkpointing else 0
+
+    def embedding_mask_bytes(self, below: bool) -> int:
+        """What the dropout of the embedding's output keeps, where that has a gradient."""
+        if not (self.dropout.embedding and below and self.found.first):
+            return 0
+        tape = self.tape()
+        return tape.rounding(self.stream_numel * (1 if tape.cuda else self.width))
+
+    def earlier_logits_bytes(self) -> int:
+        """The fp32 logits of the step before, which litgpt's loop still names while the model runs again."""
+        if self.own.get("chunking") != "litgpt" or self.recipe.loss != "chunked" or not self.found.last:
+            return 0
+        return self.tape().rounding(self.tokens * self.spec.vocab_size * 4)
+
+    def shared_bytes(self) -> int:
+        """Rotary tables, token ids, labels and the mask, which all layers share."""
+        tape = self.tape()
+        if self.own.get("rope") == "torchtune":
+            recipe, cloned = self.recipe, bool(self.own.get("clones_layers"))
+            # token ids and labels; the tables are the model's own
+            return 2 * tape.rounding(self.tokens * 8) + torchtune.tables_bytes(
+                self.spec, adapters=recipe.adapters, cloned=cloned
+            )
+        size = 3 * tape.rounding(self.tokens * 8)
+        rotary = max((getattr(m, "rotary_dim", 0) for layer in self.spec.layers for m in layer.mixers), default=0)
+        size += 2 * tape.rounding(self.seq * rotary * int(self.own.get("rotary_table_width", self.width)))
+        if self.kernels.attention == "eager":
+            windows = {getattr(m, "sliding_window", None) for layer in self.spec.layers for m in layer.mixers}
+            size += len(windows) * tape.rounding(self.batch * self.seq * self.seq * self.width)
+        return size
+
+
+def _keeps_quantised_input(recipe: Recipe) -> bool:
+    """bitsandbytes before 0.43.2 kept the input of every 4-bit layer (MatMul4Bit.forward, ctx.tensors).
+
+    Source: bitsandbytes 0.43.1 autograd/_functions.py; pull request 1270 of July 2024 took it away.
+    """
+    return recipe.bitsandbytes_version is not None and version_of(
+        recipe.bitsandbytes_version, "bitsandbytes_version"
+    ) < (0, 43, 2)
+
+
+def gradients_wait(recipe: Recipe) -> bool:
+    """The gradients of an earlier micro-batch or step are alive while this one runs."""
+    # 16-bit weights under autocast are what a Trainer makes, and Trainers set gradients to None.
+    trainer = recipe.autocast != "none" and recipe.dtype != "float32"
+    kept = recipe.keep_gradients
+    if kept is None:
+        kept = bool(kernels(recipe).get("gradients_kept", False)) and not trainer
+    return recipe.method != "inference" and (recipe.gradient_accumulation_steps > 1 or kept)
+
+
+def final_norm(spec: ModelSpec) -> Norm | None:
+    """The norm before the output matrix, read off the head's tensors."""
+    named = [t for t in spec.head if t.role is Role.NORM and t.name.endswith(".weight")]
+    if not named:
+        return None
+    like = next((n for layer in spec.layers for n in layer.norms), None)
+    kind = like.kind if like else "rms"
+    name = named[-1].name.removesuffix(".weight")
+    return Norm(name, named[-1].shape[0], kind, bias=any(t.name == f"{name}.bias" for t in spec.head))
+
+
+def _weight(found: TrainTensor) -> Weight:
+    shape = found.shape
+    out_features, in_features = (shape[0], shape[1]) if len(shape) > 1 else (shape[0], 1)
+    if len(shape) == 2 and found.tensor.input_dim == 0:
+        out_features, in_features = in_features, out_features
+    if len(shape) > 2:
+        out_features, in_features = found.numel // shape[-1], shape[-1]
+    return Weight(
+        out_features=out_features, in_features=in_features, width=found.width,
+        trainable=found.trainable or found.saved_copy, storage=found.storage, adapter=found.adapter,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Torch's operations as bytes that live and die."""

@@ -1,0 +1,190 @@
+"""What a segment of the model (a layer, the head) adds to memory: its peaks and what it leaves, in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from planner.training.tape.tape import Tape, Value
+
+Forward = Callable[[Tape, Value], tuple[Value, list[Value]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """Bytes of one segment, relative to what was alive when it began.
+
+    Args:
+        forward_peak, forward_left: above, and at the end of, its forward; the input is dropped by its caller.
+        forward_needed: peak up to the last tensor that its forward saves.
+        gradients_before: gradients that its backward has made when it first asks for a saved tensor.
+        backward_peak, backward_left: the same for its backward, which begins with the output's gradient alive.
+        cast_bytes: converted copies of trained weights that autocast holds until the forward of the model ends;
+            they are in forward_left too.
+        cast_bytes_released: those of them that nothing in the graph needs, gone when the region ends.
+        gradient_bytes: gradients of parameters made in backward.
+        unit_bytes: those of them that are still there at its end.
+    """
+
+    forward_peak: int
+    forward_left: int
+    forward_needed: int
+    gradients_before: int
+    backward_peak: int
+    backward_left: int
+    cast_bytes: int
+    cast_bytes_released: int
+    gradient_bytes: int
+    unit_bytes: int
+
+
+def profile(
+    new_tape: Callable[[], Tape],
+    forward: Forward,
+    *,
+    numel: int,
+    width: int,
+    needs_grad: bool,
+    keep_input: bool = False,
+    keep_gradients: bool = True,
+) -> Profile:
+    """Run a segment forwards and backwards on a fresh tape.
+
+    Args:
+        needs_grad: the input has something to train below it.
+        keep_input: the input stays alive through backward, as a checkpoint's does.
+        keep_gradients: parameters keep their gradients; otherwise these are used up or added to others at once.
+    """
+    tape = new_tape()
+    tape.keep_gradients = keep_gradients
+    x = tape.input(numel, width, needs_grad=needs_grad)
+    node = x.node
+    start = tape.mark()
+    out, kept = forward(tape, x)
+    held = [x] if keep_input else []
+    del x
+    forward_peak, forward_needed, before_casts = tape.peak - start, tape.needed_peak - start, tape.live
+    casts = sum(value.cast.storage.size for value in tape.casts if value.cast is not None and value.cast.storage)
+    forward_left = before_casts - start
+    if out.node is None:
+        return Profile(
+            forward_peak=forward_peak, forward_left=forward_left, forward_needed=forward_needed, gradients_before=0,
+            backward_peak=0, backward_left=0, cast_bytes=casts, cast_bytes_released=casts, gradient_bytes=0,
+            unit_bytes=0,
+        )  # fmt: skip
+    release_casts(tape)
+    released = before_casts - tape.live
+    shell = _only_node(out)
+    gradient = tape.new(out.numel, out.width)
+    del out
+    begin = tape.mark()
+    tape.backward(shell, gradient)
+    del gradient, shell
+    if node is not None:
+        handed_on = Value(numel, width, None)
+        handed_on.node = node
+        reached = tape.gradient_of(handed_on)
+    else:
+        reached = None
+    held.clear()
+    backward_peak = tape.peak - begin
+    left = tape.live - begin  # what the program keeps (the outputs object) stays until the step is over
+    del kept
+    made = tape.parameter_gradient_bytes
+    del reached
+    return Profile(
+        forward_peak=forward_peak,
+        forward_left=forward_left,
+        forward_needed=forward_needed,
+        gradients_before=0 if tape.live_at_first_use is None else tape.live_at_first_use - begin,
+        backward_peak=backward_peak,
+        backward_left=left,
+        cast_bytes=casts,
+        cast_bytes_released=released,
+        gradient_bytes=made,
+        unit_bytes=made,
+    )
+
+
+def checkpointed(
+    inside: Sequence[Profile],
+    plain: Sequence[tuple[int, int]],
+    *,
+    stream_bytes: int,
+    reentrant: bool,
+    units: bool = False,
+    keeps_inputs: bool = False,
+) -> Profile:
+    """The profile of consecutive layers under one checkpoint.
+
+    Args:
+        inside: each layer with its graph, its input kept.
+        plain: (peak, left) of each layer's forward without a graph.
+        stream_bytes: a layer's input.
+        reentrant: the segment is run again to its end, and its output stays until its backward is over; otherwise only
+            as far as tensors are saved.
+        units: a layer's gradients are joined in one tensor, reduced, and gone when it is through.
+        keeps_inputs: quantised layers keep their inputs in the forward without a graph too, until its nodes go.
+    """
+    live = forward_peak = 0
+    for position, (peak, left) in enumerate(plain):
+        forward_peak = max(forward_peak, live + peak)
+        live += left - (stream_bytes if position else 0)  # the layer's input goes, but for the segment's own
+    forward_left = live
+    # a checkpoint that is not reentrant is run again when its backward asks for the first tensor
+    live = recompute_peak = before = 0 if reentrant else inside[-1].gradients_before
+    for one in inside:
+        to_the_end = reentrant or one is not inside[-1]
+        recompute_peak = max(recompute_peak, live + (one.forward_peak if to_the_end else one.forward_needed))
+        live += one.forward_left - one.cast_bytes_released
+    live -= before
+    out = 0 if reentrant else stream_bytes
+    live -= out
+    backward_peak = recompute_peak
+    for one in reversed(inside):
+        backward_peak = max(backward_peak, live + one.backward_peak)
+        live += one.backward_left
+        if units:
+            backward_peak = max(backward_peak, live + one.unit_bytes)
+            live -= one.unit_bytes
+    casts = sum(one.cast_bytes for one in inside)
+    if keeps_inputs:
+        live -= forward_left - stream_bytes
+    return Profile(
+        forward_peak=forward_peak,
+        forward_left=forward_left,
+        forward_needed=forward_peak,
+        gradients_before=0,
+        backward_peak=backward_peak,
+        backward_left=live - (stream_bytes - out),
+        cast_bytes=casts,
+        cast_bytes_released=casts,
+        gradient_bytes=sum(one.gradient_bytes for one in inside),
+        unit_bytes=0 if units else sum(one.unit_bytes for one in inside),
+    )
+
+
+def _only_node(out: Value) -> Value:
+    """A value with the node of `out` but not its storage: the next segment's input is counted there."""
+    shell = Value(out.numel, out.width, None)
+    shell.node = out.node
+    return shell
+
+
+def release_casts(tape: Tape) -> None:
+    """Autocast's region ends: its copies of parameters go, but for those that the graph saved."""
+    for value in tape.casts:
+        value.cast = None
+    tape.casts.clear()
+
+
+def without_graph(new_tape: Callable[[], Tape], forward: Forward, *, numel: int, width: int) -> tuple[int, int]:
+    """(peak, left) of a forward that saves nothing, relative to its start; the input stays with the caller."""
+    tape = new_tape()
+    tape.grad_enabled = False
+    x = tape.input(numel, width, needs_grad=False)
+    start = tape.mark()
+    out, kept = forward(tape, x)
+    peak, left = tape.peak - start, tape.live - start
+    del out, kept, x
+    return peak, left
