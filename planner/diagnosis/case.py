@@ -11,7 +11,7 @@ from planner.diagnosis.messages.wordings.not_memory import KINDS as NOT_MEMORY
 from planner.diagnosis.messages.wordings.not_memory import POINTERS
 from planner.diagnosis.remedies.choice import actions, cautions
 from planner.diagnosis.result import Finding, Message
-from planner.diagnosis.rules.ownership import ownership, with_gpus
+from planner.diagnosis.rules.ownership import matching_gpu, ownership, with_gpus
 from planner.diagnosis.rules.together import with_processes, with_snapshot, with_summary
 from planner.units import format_size
 
@@ -31,9 +31,22 @@ def one_case(findings: Sequence[Finding]) -> tuple[list[Finding], list[str]]:
     if device and states:
         errors = [_supported(f, states) if f in device else f for f in errors]
         notes.append("states (nvidia-smi, summaries, snapshots) are of their own moments: compared, never added")
+        notes += _mapping_notes(device, states)
         states = []
     found = [_finished(f) for f in _ordered(_with_host([*errors, *states]))]
     return found, notes
+
+
+def _mapping_notes(errors: Sequence[Finding], states: Sequence[Finding]) -> list[str]:
+    """Which GPU of nvidia-smi a message's ordinal was taken for."""
+    gpus = [s.message for s in states if s.message.program == "nvidia-smi"]
+    if not gpus:
+        return []
+    lost = {f.message.device for f in errors if matching_gpu(f.message, gpus) is None and f.message.device is not None}
+    if lost:
+        listed = ", ".join(str(device) for device in sorted(lost))
+        return [f"the messages are of device {listed}, the states of none that matches it: they are not compared"]
+    return ["GPU N of a message is the ordinal within CUDA_VISIBLE_DEVICES, not nvidia-smi's index"]
 
 
 def _grouped(findings: Sequence[Finding]) -> list[Finding]:

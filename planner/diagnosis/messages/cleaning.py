@@ -30,6 +30,7 @@ _RULES = re.compile(
 )
 _FRAMED = ("|", "\u2502", "\u2503", "\u2551")
 _ONLY_KILLED = re.compile(r"^([ \t]{0,20})Killed(?=[ \t]{0,20}\r?$)", re.MULTILINE)
+_WINDOWS_PATH = re.compile(r"\b[A-Za-z]:(?:\\[\w .()+@-]{1,80}){1,20}")
 _ESCAPES = {"\\n": "\n ", "\\r": "  ", "\\t": "  ", '\\"': ' "'}
 _WORD = re.compile(r"\S+")
 # Some words and the white space after them: how finely the way back is remembered (a place for each word would take
@@ -85,6 +86,8 @@ def clean(raw: str) -> Body:
     """The body of a passage: line prefixes blanked, JSON escapes undone, white space collapsed."""
     text = raw
     if "\\" in text:
+        # a folder's name may begin like an escape: C:\\tools\\nodes.py
+        text = _WINDOWS_PATH.sub(lambda m: m.group().replace("\\", "/"), text)
         for escape, blank in _ESCAPES.items():
             text = text.replace(escape, blank)
     if "\n" in text:

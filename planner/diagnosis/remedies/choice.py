@@ -7,6 +7,7 @@ that the rule or the wording itself names. What belongs to another trade, or can
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from planner.diagnosis.remedies.catalogue import action, belongs, catalogue
 from planner.diagnosis.remedies.situation import Situation
@@ -26,8 +27,13 @@ def actions(message: Message, verdict: Verdict, ownership: Ownership | None = No
         if belongs(name, situation.trade) and situation.applies(name):
             made = action(name, words, keys)
             if made is not None:
-                found.append(made)
+                found.append(_without_pasted(made) if situation.has_processes else made)
     return tuple(found[:_MOST_ACTIONS])
+
+
+def _without_pasted(one: Action) -> Action:
+    """The action without a command that shows what was given already."""
+    return replace(one, command=None) if one.command and "nvidia-smi" in one.command else one
 
 
 def _names(situation: Situation) -> Iterator[str]:

@@ -45,6 +45,11 @@ class Situation:
         place = self.message.context.get("place", "")
         return (self.program, self.message.program, f"trade:{self.trade}", f"place:{place}")
 
+    @property
+    def has_processes(self) -> bool:
+        """Whether the processes on the card were given with the message."""
+        return bool(self.ownership.free_gpus) or any(p.name for p in self.ownership.holders)
+
     def facts(self) -> dict[str, frozenset[str]]:
         """What the conditions of the choice ask for, by name."""
         message, verdict, context = self.message, self.verdict, self.message.context

@@ -39,9 +39,7 @@ def _of_torch(message: Message) -> Ownership:
         None if r.slack is None else r.slack + (r.private or 0 if "reserved_total_bytes" not in message.figures else 0)
     )
     outside = None if r.in_use is None or r.reserved is None else max(0, r.in_use - r.reserved)
-    others = r.other if r.in_use is not None or r.other is None else None
-    if others is None and r.holders:
-        others = r.listed
+    others = r.listed if r.holders else r.other if r.in_use is not None else None
     if others is None and r.other_at_least:
         others = r.other_at_least
     if others is None and r.other is not None and r.other_includes_context:

@@ -231,7 +231,7 @@ _PADDLE = (
         regex=rf"Cannot allocate (?P<tried_bytes__size>{NUMBER}[KMGT]?B) (?:GPU )?memory(?: on GPU "
         rf"(?P<device__int>\d{{1,3}}))?"
         rf"(?:, (?P<allocated_bytes__size>{NUMBER}[KMGT]?B) memory has been allocated)?"
-        rf"(?:,?(?: and)? available memory is only (?P<free_bytes__size>{NUMBER}[KMGT]?B))?",
+        rf"(?:,?(?: and)? available memory is (?:only )?(?P<free_bytes__size>{NUMBER}[KMGT]?B))?",
     ),
 )
 
