@@ -10,7 +10,7 @@ from typing import Annotated, Final
 from annotated_types import Ge
 
 from planner.cli.across import compare_engines, several_engines
-from planner.cli.questions import Asking, questioned
+from planner.cli.questions import FORMATS, Asking, questioned
 from planner.contract.engine import Engine
 from planner.contract.inputs import check, input_named, option
 from planner.contract.parser import Parsed
@@ -46,7 +46,7 @@ class Listing:
     limit: Annotated[int | None, Ge(1), option("At most this many rows.", panel=TABLE, ours=True, common=True)] = None
     format: Annotated[
         str,
-        option("How to print.", panel=TABLE, ours=True, common=True, choices=("table", "json", "csv", "markdown")),
+        option("How to print.", panel=TABLE, ours=True, common=True, choices=FORMATS),
     ] = "table"
     wide: Annotated[bool, option("Print all columns, however wide.", panel=TABLE, ours=True)] = False
 
@@ -111,7 +111,7 @@ def compare(words: Sequence[str]) -> int:
                 ordered(cells, listing.sort, listing.limit), format=listing.format, query=query, width=width
             )
         )
-    elif grid.cells <= MOST_SORTED or listing.format in ("table", "markdown"):
+    elif grid.cells <= MOST_SORTED or listing.format in ("table", "markdown", "html"):
         if grid.cells > MOST_SORTED:
             raise UsageError(
                 f"{grid.cells:,} cells are too many for a table: use --sort with --limit, or --format csv or json",

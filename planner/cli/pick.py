@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 from annotated_types import Ge, Le
 
-from planner.cli.questions import Asking, questioned
+from planner.cli.questions import FORMATS, Asking, questioned
 from planner.contract.engine import Engine
 from planner.contract.inputs import check, option
 from planner.contract.parser import Parsed
@@ -105,7 +105,7 @@ class Choice:
     limit: Annotated[int, Ge(1), option("Rows that a table shows.", panel=PICK, ours=True, common=True)] = 20
     format: Annotated[
         str,
-        option("How to print.", panel=PICK, ours=True, common=True, choices=("table", "json", "csv", "markdown")),
+        option("How to print.", panel=PICK, ours=True, common=True, choices=FORMATS),
     ] = "table"
     wide: Annotated[bool, option("Print all columns, however wide.", panel=PICK, ours=True)] = False
 

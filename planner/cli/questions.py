@@ -19,6 +19,7 @@ from planner.model.model import Model
 
 Record = TypeVar("Record")
 DEFAULT_ENGINE = "vllm"
+FORMATS = ("table", "json", "csv", "markdown", "html")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from planner.cli.questions import Question, ask
+from planner.cli.questions import FORMATS, Question, ask
 from planner.contract.inputs import option
 from planner.contract.workload import Workload
 from planner.report.serving import render_plan
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from planner.levers.advice import Advice
 
 ANSWER = "Answer"
-FORMATS = ("table", "json", "csv", "markdown")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from annotated_types import Ge, Gt, Le
 
-from planner.cli.questions import Asking, questioned
+from planner.cli.questions import FORMATS, Asking, questioned
 from planner.contract.inputs import check, option
 from planner.contract.lengths import Lengths, parse_lengths, write_lengths
 from planner.errors import UsageError
@@ -103,7 +103,7 @@ class Load:
     ] = None
     format: Annotated[
         str,
-        option("How to print.", panel=FLEET, ours=True, common=True, choices=("table", "json", "csv", "markdown")),
+        option("How to print.", panel=FLEET, ours=True, common=True, choices=FORMATS),
     ] = "table"
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from planner.cli.deployment_options import GpuMemoryOption, GpuOption
-from planner.errors import UsageError
+from planner.errors import NotRecognised, UsageError
 from planner.model.load import load_model
 from planner.report.accuracy import serving_page
 from planner.report.rows import Format
@@ -55,7 +55,7 @@ def validate(
 
     With --log, vLLM's flags, memory lines and errors are read from a start-up log, the same start is planned, and
     planned and measured stand side by side; --format json also prints the start, under `case`, as a case for --cases
-    (name its card with --gpu: logs seldom do). A log of SGLang is read and shown.
+    (name its card with --gpu: logs seldom do). Logs of SGLang and TensorRT-LLM are read the same way.
 
     Examples: vram-planner validate; vram-planner validate --by version; vram-planner validate --cases mine.jsonl;
     vram-planner validate --log serve.log meta-llama/Llama-3.1-8B-Instruct --gpu H100
@@ -80,11 +80,17 @@ def validate(
 
 
 def _compare_log(path: Path, model: str | None, gpu: str | None, gpu_memory: str | None, format: str) -> str:
-    log = read_log(path)
+    try:
+        log = read_log(path)
+    except NotRecognised:
+        log = None
+    if log is None or log.engine != "vllm":
+        from planner.validation.engine_log import logged_start  # a log of vLLM does not need it
+
+        found = logged_start(path, model=model, gpu=gpu, gpu_memory=gpu_memory)
+        return render_log(found.log, found.case, found.rows, found.unscored, found.plan, format=format)
     name = model or log.flags.get("model")
     size = parse_size(gpu_memory, option="--gpu-memory") / GIB if gpu_memory is not None else None
-    if log.engine != "vllm":
-        return render_log(log, None, (), (), None, format=format)
     if not isinstance(name, str):
         raise UsageError("the log names no model: pass it, validate --log FILE MODEL", field="model")
     case = log.as_case(path.name, name, gpu=gpu, gpu_memory_gib=size)

@@ -82,12 +82,17 @@ class PlannedEach:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axes:
-    """The inputs of an engine that comparisons run over; "" where it has none such."""
+    """The inputs of an engine that comparisons run over; "" where it has none such.
+
+    Args:
+        on_cards: inputs that keep every weight on the cards, of an engine that would else move some to the host.
+    """
 
     quantization: str = ""
     cache: str = ""
     ways: str = ""
     length: str = ""
+    on_cards: tuple[tuple[str, object], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,6 +142,12 @@ class ServingPlan:
         """Whether this verdict counts as fitting, as the workload accepts it."""
         return self.workload.accepts(self.verdict)
 
+    def _repr_html_(self) -> str:
+        """The plan as notebooks show it."""
+        from importlib import import_module  # a room above: only a notebook asks
+
+        return "\n".join(import_module("planner.report.html.results").serving_parts(self))
+
     def _repr_markdown_(self) -> str:
         """The plan as notebooks show it."""
         from importlib import import_module  # a room above: only a notebook asks

@@ -106,12 +106,15 @@ def default_section(plan: ServingPlan, **settings: Any) -> Section:
 
 
 def device_rows(device: Device) -> Iterator[Row]:
-    """What a device has, what is taken off, and what is left."""
-    yield Row(label="total", best=device.total_bytes)
+    """What a device has, what is taken off, and what is left; of one whose size is not known what it holds."""
+    if device.total_bytes:
+        yield Row(label="total", best=device.total_bytes)
     for part in device.components:
         yield component_row(part)
     if device.cache_bytes and not any(part.name == "kv_cache" for part in device.components):
         yield Row(label="KV cache", sign="-", best=device.cache_bytes)
+    if not device.total_bytes:
+        return
     left = {side: device.total_bytes - device.cache_bytes - total(device.components, side) for side in SIDES}
     yield Row(label="left", sign="=", low=left["high"], best=device.free_bytes, high=left["low"])
 

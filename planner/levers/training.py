@@ -57,7 +57,7 @@ class TrainingQuestion:
             other = changes["gpu"]
             assert isinstance(other, Gpu)
             gpu, memory = other, None
-        return plan_training(self.model, recipe, gpu, gpu_memory_bytes=memory)
+        return plan_training(self.model, recipe, gpu, gpu_memory_bytes=memory, replays=False)
 
     def try_ask(self, changes: Changes) -> TrainingPlan | None:
         """The same, or None where the recipe is impossible."""

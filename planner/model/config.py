@@ -220,6 +220,21 @@ class RawConfig:
             and any(word in key for word in _MEMORY_WORDS)
         )
 
+    def unread(self) -> int:
+        """How many keys that could change memory, or sections, nobody asked for."""
+        sections = sum(
+            1
+            for key, value in self._values.items()
+            if key.endswith("_config") and isinstance(value, Mapping) and key not in self._asked
+        )
+        return sections + len(self.never_asked())
+
+    def sizes_asked(self) -> tuple[int, int]:
+        """How many keys about sizes were asked for that the object has, and how many that it does not have."""
+        sizes = [key for key in self._asked if any(word in key for word in _MEMORY_WORDS)]
+        present = sum(1 for key in sizes if key in self._values)
+        return present, len(sizes) - present
+
     def _first(self, names: tuple[str, ...], default: object) -> object:
         value = self.raw(*names)
         if value is not None:

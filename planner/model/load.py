@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from planner.errors import SourceError
-from planner.model.config import RawConfig
-from planner.model.families import build_spec
+from planner.model.from_config import model_from_config, with_quantiser_file
 from planner.model.model import Model
 from planner.model.names.bundled import bundled_file, find_exact, is_hub_id
-from planner.model.positions import stretched_positions
 from planner.model.sources.json_file import read_json_object
-from planner.model.sources.stored import StoredTensor
 
 if TYPE_CHECKING:
     from planner.model.names.resolve import Resolved
 
+__all__ = ["load_model", "model_from_config"]
+
 _LONGEST_NAME: Final = 300
+_ADAPTER: Final = "adapter_config.json"
+_MISTRAL: Final = "params.json"
 
 
 def load_model(source: str | Path, *, assume_family: str | None = None, revision: str | None = None) -> Model:
@@ -27,7 +28,8 @@ def load_model(source: str | Path, *, assume_family: str | None = None, revision
     Args:
         source: a bundled name ("meta-llama/Llama-3.1-8B-Instruct", or its last part when that is unique), a name that
             rests on one by rule (an export, a copy, Ollama's tag, a quantisation after a colon), a folder with a
-            config.json, a .json, .safetensors or .gguf file, or a Hub id.
+            config.json or Mistral's params.json, an adapter's folder, a .json, .safetensors or .gguf file, or a Hub
+            id.
         assume_family: read the config as this model_type; everything is then labelled assumed.
         revision: branch, tag or commit on the Hub; with it no name is read by rule.
 
@@ -69,10 +71,39 @@ def _exists(path: Path) -> bool:
 
 def _from_path(path: Path, assume_family: str | None) -> Model:
     if path.is_file() and path.suffix == ".json" and not path.name.endswith(".index.json"):
+        if path.name == _ADAPTER:
+            return _from_adapter(path, assume_family)
         return _from_json(path, str(path), "config file", assume_family)
+    if path.is_dir() and not _exists(path / "config.json"):
+        if _exists(path / _ADAPTER):
+            return _from_adapter(path / _ADAPTER, assume_family)
+        if _exists(path / _MISTRAL):
+            return _from_json(path / _MISTRAL, str(path), "params.json of a folder", assume_family)
     from planner.model.sources.weights import load_from_files
 
     return load_from_files(path, assume_family=assume_family)
+
+
+def _from_adapter(path: Path, assume_family: str | None) -> Model:
+    """The base model of an adapter, which says what adapts it.
+
+    Raises:
+        SourceError: the base is itself an adapter, or cannot be found.
+    """
+    from planner.model.adapter import read_adapter
+
+    adapter = read_adapter(read_json_object(path), origin=str(path))
+    if _exists(Path(adapter.base).expanduser() / _ADAPTER):
+        raise SourceError(f"{path}: its base model {adapter.base[:80]} is an adapter itself; merge that one first")
+    model = load_model(adapter.base, assume_family=assume_family)
+    targets = ", ".join(adapter.target_modules) or "the targets that are usual for the model"
+    note = (
+        f"{path.parent.name or path}: an adapter of rank {adapter.rank} on {targets} of {adapter.base}, the model"
+        f" planned here; served beside it with --enable-lora --max-lora-rank {adapter.rank}"
+    )
+    model.adapter = adapter
+    model.notes = (note, *model.notes)
+    return model
 
 
 def _from_resolved(name: str, resolved: Resolved, assume_family: str | None) -> Model:
@@ -86,42 +117,14 @@ def _from_resolved(name: str, resolved: Resolved, assume_family: str | None) -> 
 
 
 def _from_json(path: Path, name: str, origin: str, assume_family: str | None) -> Model:
-    return model_from_config(read_json_object(path), name=name, origin=origin, assume_family=assume_family)
+    values = read_json_object(path)
+    if path.name == _MISTRAL and "model_type" not in values:
+        from planner.model.sources.mistral_params import config_from_params
 
-
-def model_from_config(
-    values: dict[str, object],
-    *,
-    name: str,
-    origin: str,
-    assume_family: str | None = None,
-    stored_bytes: int | None = None,
-    stored: tuple[StoredTensor, ...] = (),
-    notes: tuple[str, ...] = (),
-) -> Model:
-    """A model from a parsed config.json.
-
-    Raises:
-        ConfigError, UnsupportedArchitecture: as `load_model`.
-    """
-    packed = values.get("_hf_quant_config")
-    if "quantization_config" not in values and isinstance(packed, dict):
-        # modelopt exports keep their quantisation in a file of its own, hf_quant_config.json
-        values = values | {"quantization_config": packed}
-    raw = RawConfig(values, path="config.json" if origin == "bundled config" else name)
-    spec = build_spec(raw, assume_family=assume_family)
-    source = values.get("_source")
-    confidence = source.get("confidence", "") if isinstance(source, dict) else ""
-    return Model(
-        id=name,
-        spec=spec,
-        origin=origin,
-        confidence=str(confidence),
-        stored_bytes=stored_bytes,
-        stored=stored,
-        stretched=stretched_positions(values, spec.max_position_embeddings),
-        notes=notes,
-    )
+        values = config_from_params(values, origin=str(path))
+    elif origin != "bundled config":
+        values = with_quantiser_file(values, path)
+    return model_from_config(values, name=name, origin=origin, assume_family=assume_family)
 
 
 def _from_hub(repo_id: str, revision: str | None, assume_family: str | None) -> Model:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from planner.model.caches import CacheLayer, CompressedCache, IndexerCache, KeyValueCache, LatentCache, StateCache
 from planner.model.sources.stored import StoredTensor
 from planner.model.spec import ModelSpec
 from planner.model.tensors import active_parameters, parameters
+
+if TYPE_CHECKING:
+    from planner.model.adapter import Adapter
 
 
 @dataclass(eq=False, kw_only=True)
@@ -22,6 +26,7 @@ class Model:
         origin: where the config came from, in a few words.
         base: the bundled model that it rests on, when it was found by the rules of names; "" otherwise.
         confidence: how sure a bundled config's facts are ("verbatim", "reconstructed-exact", ...); "" otherwise.
+        adapter: the LoRA adapter whose folder was given; the model is its base.
         stored_bytes: weight bytes of the files it was read from, when they were.
         stored: every tensor of those files, when their headers were read.
         stretched: tokens of the longest request after rope scaling, where that is more than the spec's positions.
@@ -34,6 +39,7 @@ class Model:
     origin: str
     confidence: str = ""
     base: str = ""
+    adapter: Adapter | None = None
     stored_bytes: int | None = None
     stored: tuple[StoredTensor, ...] = field(default=(), repr=False)
     stretched: int = 0

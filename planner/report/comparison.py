@@ -85,9 +85,17 @@ def render_comparison(cells: list[Cell], *, format: str, query: Mapping[str, obj
     """A list of cells, the Pareto set marked with * (table, Markdown) or "pareto": true (JSON, CSV)."""
     marked = pareto(cells)
     rows = [as_row(cell) | {"pareto": index in marked} for index, cell in enumerate(cells)]
-    shown = rows if format in (Format.JSON, Format.CSV) else rows[:_PEOPLE_ROWS]
+    shown = rows if format in (Format.JSON, Format.CSV, Format.HTML) else rows[:_PEOPLE_ROWS]
     columns = _COLUMNS if any(row["reason"] for row in shown) else _COLUMNS[:-1]
-    text = render_rows(shown, columns=columns, format=format, query=query, width=width)
+    text = render_rows(
+        shown,
+        columns=columns,
+        format=format,
+        query=query,
+        width=width,
+        title="Comparison",
+        plotted=("weights_bytes", "concurrency", "quantization"),
+    )
     if len(shown) < len(rows):
         text += f"\n({len(rows) - len(shown):,} more rows: --format csv or json has all)"
     return text

@@ -107,8 +107,8 @@ def _rendered(
         document = {"schema": JSON_SCHEMA, "query": dict(query), "rows": rows, "notes": list(notes)}
         return json.dumps(document, indent=1, ensure_ascii=False)
     shown = [column for column in columns if column is not _PRICE or any(row.get("price") for row in rows)]
-    text = render_rows(rows, columns=shown, format=format, query=query, width=width)
-    if format == "csv":
+    text = render_rows(rows, columns=shown, format=format, query=query, width=width, title="Pick")
+    if format in ("csv", "html"):
         return text
     if not rows:
         return empty

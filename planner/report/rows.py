@@ -26,6 +26,7 @@ class Format(str, Enum):
     JSON = "json"
     CSV = "csv"
     MARKDOWN = "markdown"
+    HTML = "html"
 
     def __str__(self) -> str:
         return self.value
@@ -62,10 +63,15 @@ def render_rows(
     format: Format | str,
     query: Mapping[str, object],
     width: Width = "terminal",
+    title: str = "vram-planner",
+    plotted: tuple[str, str, str] | None = None,
 ) -> str:
     """The rows in the format asked for, without a newline at the end.
 
     JSON is {"schema", "query", "rows"}, with all fields. CSV has all fields of the first row, lists joined with ";".
+
+    Args:
+        title: of a page; plotted: its fields to draw, across, up, and what names a dot.
 
     Raises:
         ValueError: no such format.
@@ -76,6 +82,10 @@ def render_rows(
         return json.dumps(document, indent=2, ensure_ascii=False)
     if wanted is Format.CSV:
         return _csv(rows, [column.field for column in columns] if not rows else list(rows[0]))
+    if wanted is Format.HTML:
+        from planner.report.html.results import rows_page  # only a page pays for it
+
+        return rows_page(title, rows, columns, query=query, plotted=plotted)
     return _table(rows, columns, markdown=wanted is Format.MARKDOWN, width=width)
 
 

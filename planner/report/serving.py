@@ -222,10 +222,14 @@ def render_plan(
     explain: bool = False,
     width: Width = "terminal",
 ) -> str:
-    """The plan in the format asked for ("table", "json", "csv" or "markdown")."""
+    """The plan in the format asked for ("table", "json", "csv", "markdown" or "html")."""
     if format == "json":
         return json.dumps(plan_json(plan, advice), indent=1)
     if format == "csv":
         return plan_csv(plan)
+    if format == "html":
+        from planner.report.html.results import serving_page  # only a page pays for it
+
+        return serving_page(plan, advice)
     markdown = format == "markdown"
     return plan_table(plan, advice=advice, colour=colour, explain=explain, markdown=markdown, width=width)

@@ -103,8 +103,8 @@ def render_fleet(
         }
         return json.dumps(document, indent=1, ensure_ascii=False)
     shown = COLUMNS if prices else COLUMNS[:-1]
-    text = render_rows(rows, columns=shown, format=format, query=query)
-    if format == Format.CSV:
+    text = render_rows(rows, columns=shown, format=format, query=query, title="Fleet")
+    if format in (Format.CSV, Format.HTML):
         return text
     parts = [text] if rows else []
     if rejected:

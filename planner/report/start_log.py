@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from planner.engines.vllm.plan import VllmPlan
+from planner.contract.plan import ServingPlan
 from planner.report.rows import JSON_SCHEMA, Column, plain, render_rows
 from planner.validation.cases import Case
 from planner.validation.log import StartLog
@@ -29,7 +29,7 @@ def comparison_rows(rows: Sequence[Row]) -> list[dict[str, object]]:
 
 
 def log_object(
-    log: StartLog, case: Case | None, rows: Sequence[Row], unscored: Sequence[Unscored], plan: VllmPlan | None
+    log: StartLog, case: Case | None, rows: Sequence[Row], unscored: Sequence[Unscored], plan: ServingPlan | None
 ) -> dict[str, object]:
     """Everything as one object; `case` is a measured case as `--cases` reads it."""
     found: dict[str, object] = {
@@ -57,7 +57,7 @@ def render_log(
     case: Case | None,
     rows: Sequence[Row],
     unscored: Sequence[Unscored],
-    plan: VllmPlan | None,
+    plan: ServingPlan | None,
     *,
     format: str,
 ) -> str:

@@ -71,9 +71,8 @@ def training_json(
         "ranks": [{"rank": 0, "components": [asdict(part) for part in plan.components]}],
         "peak": {
             "allocated_bytes": plan.allocated_bytes,
-            "reserved_bytes": plan.reserved_bytes,
-            "device_bytes": plan.device_bytes,
             "phase": plan.peak_phase,
+            **_memory_json(plan),
         },
         "needed": {"low_bytes": plan.needed_low, "best_bytes": plan.needed_best, "high_bytes": plan.needed_high},
         "phases": [asdict(phase) for phase in plan.phases],
@@ -86,6 +85,30 @@ def training_json(
     }
 
 
+def _memory_json(plan: TrainingPlan) -> dict[str, object]:
+    """Reserved and device memory at best, and their bands; nothing where only the verdict was planned."""
+    memory = plan.memory
+    if memory is None:
+        return {}
+    bands = {"reserved": asdict(memory.reserved), "device": asdict(memory.device)}
+    best = {"reserved_bytes": memory.reserved.best, "device_bytes": memory.device.best}
+    return {**best, "bands": bands, "replayed": memory.derived}
+
+
+def _memory_lines(plan: TrainingPlan) -> list[str]:
+    """What a card must have, and what torch and nvidia-smi will show on this one."""
+    memory = plan.memory
+    if memory is None:
+        return []
+    how = "the step replayed through torch's allocator" if memory.derived else memory.source
+    rows = [f"a card must have {gib(plan.needed_best)} to {gib(plan.needed_high)} GiB"]
+    rows += [
+        f"{label} {gib(band.best)} GiB ({gib(band.low)} to {gib(band.high)})"
+        for label, band in (("torch will reserve", memory.reserved), ("nvidia-smi will show", memory.device))
+    ]
+    return [f"{'; '.join(rows)} [{how}]", ""]
+
+
 def _levers_json(advice: Advice | None) -> dict[str, object]:
     if advice is None:
         return {"levers": [], "plans": []}
@@ -96,14 +119,18 @@ def _levers_json(advice: Advice | None) -> dict[str, object]:
 
 def verdict_line(plan: TrainingPlan, *, colour: bool = False) -> str:
     """The answer in one line: verdict, model, cards, method, peak and phase."""
-    word = coloured(plan.verdict) if colour else VERDICTS[plan.verdict]
+    return f"{coloured(plan.verdict) if colour else VERDICTS[plan.verdict]}: {verdict_text(plan)}"
+
+
+def verdict_text(plan: TrainingPlan) -> str:
+    """What follows the verdict's word in the first line."""
     recipe = plan.recipe
     shared = f", {recipe.sharding}" if recipe.num_gpus > 1 else ""
     short = f"; short by {format_size(plan.shortfall_bytes)} per GPU" if plan.shortfall_bytes else ""
     return (
-        f"{word}: {plan.model.id}, {recipe.method} on {recipe.num_gpus} x {plan.gpu.name}"
+        f"{plan.model.id}, {recipe.method} on {recipe.num_gpus} x {plan.gpu.name}"
         f" ({gib(plan.gpu_memory_bytes)} GiB){shared}: {gib(plan.allocated_bytes)} GiB allocated at the peak"
-        f" ({plan.peak_phase}), {gib(plan.needed_best)} to {gib(plan.needed_high)} GiB of card{short}"
+        f" ({plan.peak_phase}), {gib(plan.needed_best)} to {gib(plan.needed_high)} GiB needed of the card{short}"
     )
 
 
@@ -124,6 +151,7 @@ def training_table(
     lines += [recipe_line(plan), bytes_per_parameter(plan.states, plan.recipe), ""]
     lines += [_breakdown(plan, markdown=markdown, width=width), ""]
     lines += [_phases(plan, markdown=markdown, width=width), ""]
+    lines += _memory_lines(plan)
     if plan.host_bytes:
         lines += [f"host memory: {format_size(plan.host_bytes)} per GPU", ""]
     if explain:
@@ -246,6 +274,10 @@ def render_training(
         return json.dumps(training_json(plan, largest, advice), indent=1)
     if format == "csv":
         return training_csv(plan)
+    if format == "html":
+        from planner.report.html.results import training_page  # only a page pays for it
+
+        return training_page(plan, largest, advice)
     return training_table(
         plan, largest, advice=advice, colour=colour, explain=explain, markdown=format == "markdown", width=width
     )

@@ -44,7 +44,7 @@ def largest_that_fits(model: Model, recipe: Recipe, gpu: Gpu, *, gpu_memory_byte
 
     def fits(changed: Recipe) -> bool:
         try:
-            plan = plan_training(model, changed, gpu, gpu_memory_bytes=gpu_memory_bytes)
+            plan = plan_training(model, changed, gpu, gpu_memory_bytes=gpu_memory_bytes, replays=False)
         except PlannerError:
             return False
         return plan.verdict != "does_not_fit"

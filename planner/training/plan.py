@@ -9,8 +9,11 @@ from planner.contract.component import Component, exact
 from planner.errors import UsageError
 from planner.hardware.contexts import cuda_context
 from planner.hardware.gpus import Gpu, unnamed_gpu
+from planner.hardware.links import link_of
 from planner.model.model import Model
 from planner.training.allocator.allocator import Ratio, reserved_ratio
+from planner.training.allocator.memory import Band, CardMemory, card_memory
+from planner.training.allocator.script import script_of
 from planner.training.components import components, fragmentation
 from planner.training.objectives.objectives import Extra, extra_models
 from planner.training.recipe import DEEPSPEED, Recipe, kernels, resolve
@@ -29,7 +32,10 @@ Verdict = Literal["fits", "tight", "does_not_fit"]
 _WORKSPACE: Final = 8_519_680
 _WORKSPACE_HOPPER: Final = 32 * MIB
 # NCCL's buffers of one communicator: 205 to 420 MiB over PCIe, 1045 to 1600 MiB over NVLink (vLLM start-ups).
-_COMMUNICATOR: Final = (200 * MIB, 420 * MIB, 1600 * MIB)
+_COMMUNICATOR: Final = {
+    "nvlink": (400 * MIB, 1045 * MIB, 1600 * MIB), "pcie": (200 * MIB, 420 * MIB, 420 * MIB),
+    "": (200 * MIB, 420 * MIB, 1600 * MIB),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +55,8 @@ class TrainingPlan:
     Args:
         recipe: with every default filled in.
         phases: peaks of allocated memory by phase, in order.
-        reserved_bytes: what `max_memory_reserved` would say; device_bytes: what nvidia-smi would.
+        memory: what `max_memory_reserved` and nvidia-smi would say, with bands (None where only the verdict was asked
+            for).
         needed_low, needed_best, needed_high: what a card must have: without fragmentation, with the least and with the
             usual share of reserved over allocated (free blocks are given back before an allocation fails).
         host_bytes: host memory of one rank.
@@ -65,8 +72,7 @@ class TrainingPlan:
     components: tuple[Component, ...]
     phases: tuple[PhasePeak, ...]
     allocated_bytes: int
-    reserved_bytes: int
-    device_bytes: int
+    memory: CardMemory | None
     needed_low: int
     needed_best: int
     needed_high: int
@@ -88,10 +94,12 @@ def plan_training(
     *,
     gpu_memory_bytes: int | None = None,
     notes: tuple[str, ...] = (),
+    replays: bool = True,
 ) -> TrainingPlan:
     """Plan one fine-tune.
 
     Args:
+        replays: the step is replayed through the allocator, for `memory`; searches leave it out.
         gpu: the card (None: one of which only the memory is known).
         gpu_memory_bytes: what the driver reports, where it is known better than the table has it.
 
@@ -142,8 +150,7 @@ def plan_training(
         ),
         phases=phases,
         allocated_bytes=allocated,
-        reserved_bytes=reserved,
-        device_bytes=reserved + best,
+        memory=_memory(rank, resolved, outside, card, workspace, Band(least, reserved, reserved)) if replays else None,
         needed_low=allocated + low,
         needed_best=needed_best,
         needed_high=needed_high,
@@ -152,6 +159,16 @@ def plan_training(
         shortfall_bytes=max(0, needed_best - card),
         notes=tuple(dict.fromkeys(said)),
     )
+
+
+def _memory(
+    rank: _Rank, recipe: Recipe, outside: tuple[Component, ...], card: int, workspace: int, usual: Band
+) -> CardMemory:
+    held = rank.held
+    script = script_of(rank.found, rank.states, rank.step, recipe, workspace, held.weights, held.optimizer)
+    output = rank.found.output
+    in_place = recipe.tokens * output.shape[0] * 4 if recipe.loss == "in-place" and output is not None else 0
+    return card_memory(script, usual, outside, card, in_place)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,7 +298,8 @@ def _outside(gpu: Gpu, recipe: Recipe, extra: Extra) -> tuple[Component, ...]:
         )
     ]  # fmt: skip
     if recipe.num_gpus > 1:
-        low, best, high = _COMMUNICATOR
+        link = link_of(gpu)
+        low, best, high = _COMMUNICATOR["" if link is None else link.kind]
         parts.append(
             Component(
                 name="communicators", low=low, best=best, high=high, evidence="measured",

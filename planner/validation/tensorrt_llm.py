@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
+from planner.contract.plan import ServingPlan
 from planner.engines.tensorrt_llm.deployment import Deployment
 from planner.engines.tensorrt_llm.plan import bytes_per_token
 from planner.engines.tensorrt_llm.pool import block_pool, left_after_dry_run
@@ -16,7 +18,7 @@ from planner.hardware.gpus import unnamed_gpu
 from planner.model.load import load_model
 from planner.units import GIB
 from planner.validation.cases import Case
-from planner.validation.scoring import Row, Unscored
+from planner.validation.scoring import COMMAND_LINE, Row, Unscored
 
 GIVEN_MEMORY: Final = "given memory"
 _VERSION: Final = re.compile(r"\d{1,2}\.\d{1,3}")
@@ -28,7 +30,7 @@ def score(cases: Iterable[Case]) -> tuple[list[Row], list[Unscored]]:
     rows: list[Row] = []
     left: list[Unscored] = []
     for case in cases:
-        found = [*_pool_rows(case), *_model_rows(case, left)]
+        found = [*pool_rows(case), *_model_rows(case, left)]
         rows += found
         if not found:
             left.append(Unscored(case, "all", "prints no figure of the pool that can be followed"))
@@ -48,7 +50,7 @@ def release_of(case: Case) -> Release:
     return parse_release(found[-1] if found and found[-1] != "0.5" else "0.5" if found else NEWEST)
 
 
-def _pool_rows(case: Case) -> Iterator[Row]:
+def pool_rows(case: Case) -> Iterator[Row]:
     """The budget and the blocks from the printed free memory."""
     release = release_of(case)
     given = case.given("kv_cache_free_gpu_memory_fraction")
@@ -79,6 +81,15 @@ def _pool_rows(case: Case) -> Iterator[Row]:
     blocks = case.number("num_blocks")
     if blocks and cell:
         yield _row(case, "blocks", pool.blocks, blocks, "blocks")
+
+
+def planned_rows(case: Case, plan: ServingPlan) -> Iterator[Row]:
+    """What the plan says from the command line alone."""
+    tokens, size = case.number("kv_tokens"), case.number("kv_size_gib")
+    if tokens and plan.cache.tokens is not None:
+        yield replace(_row(case, "tokens", plan.cache.tokens, tokens, "tokens"), mode=COMMAND_LINE)
+    if size:
+        yield replace(_row(case, "pool", plan.cache.reserved_bytes / GIB, size, "GiB"), mode=COMMAND_LINE)
 
 
 def _printed_cell(case: Case) -> int:

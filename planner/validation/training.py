@@ -151,7 +151,7 @@ def score(rows: Iterable[Mapping[str, Any]] | None = None) -> list[Score]:
         planned, phase, refusal = None, "", ""
         try:
             model = models.get(row["config"]) or models.setdefault(row["config"], load_model(row["config"]))
-            plan = plan_training(model, recipe_of(row), _card(row), gpu_memory_bytes=_LARGE_CARD)
+            plan = plan_training(model, recipe_of(row), _card(row), gpu_memory_bytes=_LARGE_CARD, replays=False)
             planned, phase = plan.allocated_bytes, plan.peak_phase
         except PlannerError as error:
             refusal = str(error)

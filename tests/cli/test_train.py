@@ -23,7 +23,7 @@ def test_json_contract() -> None:
         "levers", "plans", "notes",
     ):  # fmt: skip
         assert key in found
-    assert set(found["peak"]) == {"allocated_bytes", "reserved_bytes", "device_bytes", "phase"}
+    assert set(found["peak"]) == {"allocated_bytes", "reserved_bytes", "device_bytes", "phase", "bands", "replayed"}
     assert set(found["largest_that_fits"]) >= {"per_device_train_batch_size", "max_seq_length", "lora_rank", "num_gpus"}
     assert found["recipe"]["base_quantization"] == "nf4"
     assert found["peak"]["allocated_bytes"] <= found["peak"]["reserved_bytes"] <= found["peak"]["device_bytes"]

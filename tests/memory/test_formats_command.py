@@ -18,7 +18,7 @@ def rows(*arguments: str) -> dict[str, dict[str, object]]:
     result = CliRunner().invoke(app, [*arguments, "--format", "json"])
     assert result.exit_code == 0, result.output
     found = json.loads(result.output)
-    assert found["schema"] == 1
+    assert found["schema"] == 2
     return {f"{row['kind']} {row['name']}": row for row in found["rows"]}
 
 

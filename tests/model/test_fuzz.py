@@ -17,7 +17,7 @@ from planner.model.families import build_spec
 from planner.model.tensors import parameters
 
 CONFIGS = sorted((Path(__file__).resolve().parents[2] / "model_configs").glob("*.json"))
-SLOWEST_SECONDS = 0.1
+SLOWEST_SECONDS = 0.5  # an unknown type is held against one type of every family
 
 ODD = st.sampled_from(
     [None, True, False, -1, 0, 1, 3, 7, 2**31, 2**63, -(2**40), 10**18, 0.5, 1e300, "", "a", "32", [], [0], [None] * 3,

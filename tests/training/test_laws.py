@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -94,8 +95,9 @@ def test_each_zero_stage_takes_no_more_than_the_one_before(name: str, recipe: Re
     plans = [plan(name, replace(recipe, method=method, num_gpus=ranks, sharding=kind)) for kind in kinds]
     states = [one.sharded.weights + one.sharded.gradients + one.sharded.optimizer for one in plans]
     assert states == sorted(states, reverse=True)
-    peaks = [one.allocated_bytes for one in plans]
-    assert peaks == sorted(peaks, reverse=True)
+    bucket = plans[1].sharded.buckets  # as large for adapters as for a whole model
+    for before, after in pairwise(one.allocated_bytes for one in plans):
+        assert after <= before + bucket
 
 
 @settings(max_examples=60, deadline=None)

@@ -217,7 +217,8 @@ class TrainingWorkload:
 
     def device(self) -> Band:
         """What the driver says this process holds at its peak."""
-        return Band(low=self.plan.needed_low, best=self.plan.device_bytes, high=self.plan.needed_high)
+        best = self.plan.memory.device.best if self.plan.memory is not None else self.plan.needed_best
+        return Band(low=self.plan.needed_low, best=best, high=max(best, self.plan.needed_high))
 
     def point(self, message: Message) -> Point:
         """The phase of the step that a traceback names; the fullest when it names none."""

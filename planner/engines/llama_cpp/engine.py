@@ -18,7 +18,15 @@ from planner.engines.llama_cpp.deployment import Deployment as LlamaDeployment
 from planner.engines.llama_cpp.plan import LlamaPlan, plan_serving
 from planner.engines.llama_cpp.section import section
 from planner.engines.llama_cpp.tables.releases import NEWEST
+from planner.hardware.gpus import Gpu
+from planner.memory.usual_formats import UsualFormat
 from planner.model.model import Model
+
+# ggml block sizes: bits a weight of the type that most of the mix has (ggml-common.h)
+_USUAL_MIXES: Final = tuple(
+    UsualFormat(name, bits)
+    for name, bits in (("Q8_0", 8.5), ("Q6_K", 6.5625), ("Q5_K_M", 5.5), ("Q4_K_M", 4.5), ("Q3_K_M", 3.4375))
+)
 
 
 class LlamaCpp:
@@ -27,7 +35,9 @@ class LlamaCpp:
     name: Final = "llama.cpp"
     title: Final = "llama.cpp"
     Deployment: Final = LlamaDeployment
-    axes: Final = Axes(quantization="quantization", cache="cache_type_k", length="ctx_size")
+    axes: Final = Axes(
+        quantization="quantization", cache="cache_type_k", length="ctx_size", on_cards=(("n_gpu_layers", "999"),)
+    )
     lever_table: Final = "planner.engines.llama_cpp.tables:levers.csv"
 
     @property
@@ -57,6 +67,10 @@ class LlamaCpp:
     ) -> LlamaPlan:
         """The plan of one deployment."""
         return plan_serving(model, deployment, workload, notes=notes)
+
+    def usual_formats(self, gpu: Gpu | None) -> Sequence[UsualFormat]:
+        """The mixes that most files come in, on every card alike; bits are those of the mix's main type."""
+        return _USUAL_MIXES
 
     def prepare(self, model: Model, deployment: LlamaDeployment, workload: Workload = ONE_REQUEST) -> Prepared:
         """What many lengths share; the model remembers their graphs."""

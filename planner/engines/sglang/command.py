@@ -24,7 +24,7 @@ def command_words(plan: SglangPlan) -> Sequence[str]:
     name = (
         plan.model.id
         if online or export is None
-        else write_export(plan.model.id, export, group_size=None, quantize_lm_head=False)
+        else write_export(plan.model.id, export, group_size=asked.group_size, quantize_lm_head=asked.quantize_lm_head)
     )
     words: list[str] = []
     if asked.allow_longer_context:

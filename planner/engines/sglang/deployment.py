@@ -94,6 +94,8 @@ class Deployment(Card):
     quantization: Annotated[
         str | None, option("Plan the usual export of this name.", "--quantization", "-q", panel=MODEL, common=True)
     ] = None
+    group_size: Annotated[int | None, option("Group of the export.", panel=MODEL, ours=True)] = None
+    quantize_lm_head: Annotated[bool, option("The export quantises the head too.", panel=MODEL, ours=True)] = False
     kv_cache_dtype: Annotated[
         str, option("auto, bfloat16, fp8_e4m3, fp8_e5m2, fp4_e2m1, mxfp8.", panel=MODEL, common=True)
     ] = "auto"

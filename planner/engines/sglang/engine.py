@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from planner.contract.engine import AtLength, Axes, Layout, MeasuredStart, Prepared
+from planner.contract.engine import AtLength, Axes, Layout, Prepared
 from planner.contract.lever import Lever
 from planner.contract.parser import Parsed, Takes
 from planner.contract.section import Section
@@ -18,6 +18,7 @@ from planner.engines.sglang.section import section
 from planner.engines.sglang.tables.flags import check_release, option_takes, other_flags
 from planner.engines.sglang.tables.releases import NEWEST, OLDEST, parse_release
 from planner.hardware.gpus import Gpu
+from planner.memory.quantisation import as_asked
 from planner.memory.usual_formats import UsualFormat, usual_formats
 from planner.model.model import Model
 
@@ -87,7 +88,7 @@ class Sglang:
         notes: tuple[str, ...] = (),
     ) -> SglangPlan:
         """The plan of one deployment."""
-        return plan_serving(model, deployment, workload, notes=notes)
+        return plan_serving(as_asked(model, deployment.quantization), deployment, workload, notes=notes)
 
     def usual_formats(self, gpu: Gpu | None) -> Sequence[UsualFormat]:
         """Of the formats that people compare those that the card's kernels take."""
@@ -95,7 +96,7 @@ class Sglang:
 
     def prepare(self, model: Model, deployment: SglangDeployment, workload: Workload = ONE_REQUEST) -> Prepared:
         """What many lengths share."""
-        return _Prepared(model, deployment, workload)
+        return _Prepared(as_asked(model, deployment.quantization), deployment, workload)
 
     def command(self, plan: SglangPlan) -> Sequence[str]:
         """The `python -m sglang.launch_server` line."""
@@ -116,12 +117,6 @@ class Sglang:
         from planner.engines.sglang.levers import layouts
 
         return layouts(model, deployment)
-
-    def read_log(self, lines: Iterable[str]) -> MeasuredStart:
-        """What a start-up log says."""
-        from planner.engines.sglang.log import read_log
-
-        return read_log(lines)
 
 
 SGLANG: Final = Sglang()

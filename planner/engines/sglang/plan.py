@@ -120,7 +120,7 @@ def plan_serving(
         UnsupportedQuantization: a storage format that is not understood.
     """
     resolved = resolve(model, asked)
-    scheme = scheme_of(model, resolved.dtype, asked.quantization, resolved.release, resolved.gpu.capability)
+    scheme = scheme_of(model, resolved)
     last = asked.pp_size - 1
     budgets = tuple(
         _budget(model, resolved, scheme, stage, last=stage.index == last)

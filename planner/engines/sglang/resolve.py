@@ -15,7 +15,7 @@ from planner.engines.sglang.budget.defaults import (
     lowered_for_vision,
     prefill_graphs_on,
 )
-from planner.engines.sglang.budget.weights import Spread
+from planner.engines.sglang.budget.spread import Spread
 from planner.engines.sglang.deployment import Deployment
 from planner.engines.sglang.tables.releases import Release, has_trait, parse_release, rules_at
 from planner.errors import UsageError

@@ -30,7 +30,9 @@ _SPREAD: Final = (0.5, 1.8)
 _DECODER: Final = (0.7, 1.0, 6.0)
 
 
-def scheme_of(model: Model, dtype: str, quantization: str | None) -> WeightScheme:
+def scheme_of(
+    model: Model, dtype: str, quantization: str | None, *, group_size: int | None = None, quantize_lm_head: bool = False
+) -> WeightScheme:
     """How the weights are stored: the checkpoint's own scheme, or the export that was asked for.
 
     Raises:
@@ -42,7 +44,9 @@ def scheme_of(model: Model, dtype: str, quantization: str | None) -> WeightSchem
     if model.spec.quantization_config is not None:
         return scheme_from_config(model.spec, dtype=dtype)
     if quantization is not None:
-        return scheme_from_name(quantization, model.spec, dtype=dtype)
+        return scheme_from_name(
+            quantization, model.spec, dtype=dtype, group_size=group_size, quantize_lm_head=quantize_lm_head
+        )
     return plain_scheme(dtype)
 
 

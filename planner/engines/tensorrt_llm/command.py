@@ -18,7 +18,7 @@ def command_words(plan: TensorrtLlmPlan) -> Sequence[str]:
     export = asked.quantization if plan.model.spec.quantization_config is None else None
     name = plan.model.id
     if export is not None:
-        name = write_export(name, export, group_size=None, quantize_lm_head=False)
+        name = write_export(name, export, group_size=asked.group_size, quantize_lm_head=asked.quantize_lm_head)
     always = {
         "backend": resolved.backend,
         "max_seq_len": resolved.max_seq_len,

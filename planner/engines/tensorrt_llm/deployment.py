@@ -101,6 +101,7 @@ class Deployment(Card):
         kv_cache_config, cuda_graph_config: as in the YAML of --extra_llm_api_options, which beats the command line.
         quantization: how to store a plain checkpoint; None keeps the config's own format.
         passed: words of the command that are options of trtllm-serve and no input here.
+        overwritten: what the YAML says otherwise than the command line, in words.
     """
 
     engine_version: Annotated[str, option("Release of TensorRT-LLM.", panel=ENGINE, ours=True, common=True)] = NEWEST
@@ -132,6 +133,8 @@ class Deployment(Card):
     quantization: Annotated[
         str | None, option("Plan the usual export of this name.", panel=MODEL, ours=True, common=True)
     ] = None
+    group_size: Annotated[int | None, option("Group of the export.", panel=MODEL, ours=True)] = None
+    quantize_lm_head: Annotated[bool, option("The export quantises the head too.", panel=MODEL, ours=True)] = False
     kv_cache_dtype: Annotated[
         str, option("auto, fp8, nvfp4, bfloat16, float16.", "--kv_cache_dtype", panel=MODEL, common=True)
     ] = "auto"
@@ -187,6 +190,7 @@ class Deployment(Card):
         option("Kept free by lowering the fraction (2GiB).", panel=MEMORY, unit="bytes", read=read_memory, ours=True),
     ] = 0
     passed: tuple[str, ...] = ()
+    overwritten: tuple[str, ...] = ()
 
     def cache_setting(self, key: str) -> Any:
         """A value of kv_cache_config, None where it says none."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from planner.contract.config_file import words_of_file
-from planner.contract.engine import AtLength, Axes, Layout, MeasuredStart, Prepared
+from planner.contract.engine import AtLength, Axes, Layout, Prepared
 from planner.contract.lever import Lever
 from planner.contract.parser import Parsed, Takes, dashed, parse
+from planner.contract.reading import shown
 from planner.contract.section import Section
 from planner.contract.workload import ONE_REQUEST, Workload
 from planner.engines.tensorrt_llm.command import command_words
@@ -18,6 +19,7 @@ from planner.engines.tensorrt_llm.plan import TensorrtLlmPlan, plan_serving
 from planner.engines.tensorrt_llm.section import section
 from planner.engines.tensorrt_llm.tables.releases import NEWEST, OLDEST, flags
 from planner.hardware.gpus import Gpu
+from planner.memory.quantisation import as_asked
 from planner.memory.usual_formats import UsualFormat, usual_formats
 from planner.model.model import Model
 
@@ -81,7 +83,12 @@ class TensorrtLlm:
             return found
         words = words_of_file(found.extra_llm_api_options)
         inner = parse([TensorrtLlmDeployment], words, other=self.takes, most_positional=0)
-        return replace(found, **dict(inner.given), passed=(*found.passed, *inner.passed))
+        overwritten = tuple(
+            f"{name} {shown(value)} instead of {shown(parsed.given[name])}"
+            for name, value in inner.given.items()
+            if name in parsed.given and parsed.given[name] != value
+        )
+        return replace(found, **dict(inner.given), passed=(*found.passed, *inner.passed), overwritten=overwritten)
 
     def plan(
         self,
@@ -92,7 +99,7 @@ class TensorrtLlm:
         notes: tuple[str, ...] = (),
     ) -> TensorrtLlmPlan:
         """The plan of one deployment."""
-        return plan_serving(model, deployment, workload, notes=notes)
+        return plan_serving(as_asked(model, deployment.quantization), deployment, workload, notes=notes)
 
     def usual_formats(self, gpu: Gpu | None) -> Sequence[UsualFormat]:
         """Of the formats that people compare those that the card's kernels take."""
@@ -100,7 +107,7 @@ class TensorrtLlm:
 
     def prepare(self, model: Model, deployment: TensorrtLlmDeployment, workload: Workload = ONE_REQUEST) -> Prepared:
         """What many lengths share."""
-        return _Prepared(model, deployment, workload)
+        return _Prepared(as_asked(model, deployment.quantization), deployment, workload)
 
     def command(self, plan: TensorrtLlmPlan) -> Sequence[str]:
         """The trtllm-serve line."""
@@ -121,12 +128,6 @@ class TensorrtLlm:
         from planner.engines.tensorrt_llm.levers import layouts
 
         return layouts(model, deployment)
-
-    def read_log(self, lines: Iterable[str]) -> MeasuredStart:
-        """What a start-up log says."""
-        from planner.engines.tensorrt_llm.log import read_log
-
-        return read_log(lines)
 
 
 TENSORRT_LLM: Final = TensorrtLlm()

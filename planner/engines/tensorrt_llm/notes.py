@@ -38,6 +38,8 @@ def plan_notes(
     )
     if asked.cache_setting("free_gpu_memory_fraction") and asked.kv_cache_free_gpu_memory_fraction != asked.fraction:
         notes.append("the fraction of kv_cache_config beats the one on the command line")
+    if asked.overwritten:
+        notes.append(f"the YAML beats the command line: {'; '.join(asked.overwritten)}")
     yaml = [name for name, default in YAML_ONLY.items() if getattr(asked, name) != default]
     if yaml:
         notes.append(

@@ -84,7 +84,13 @@ def plan_serving(
         UnsupportedQuantization: a storage format that is not understood.
     """
     resolved = resolve(model, asked)
-    scheme = scheme_of(model, resolved.dtype, asked.quantization)
+    scheme = scheme_of(
+        model,
+        resolved.dtype,
+        asked.quantization,
+        group_size=asked.group_size,
+        quantize_lm_head=asked.quantize_lm_head,
+    )
     runs = stage_slices(stage_layer_counts(len(model.spec.layers), asked.pp_size))
     stages = tuple(
         _stage(model, resolved, scheme, run, first=at == 0, last=at == len(runs) - 1) for at, run in enumerate(runs)

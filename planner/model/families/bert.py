@@ -24,6 +24,7 @@ from planner.model.families.decoder import (
     read_rotary_dim,
     refuse,
 )
+from planner.model.heads import read_labels
 from planner.model.kinds.attention import AttentionNames
 from planner.model.kinds.feed_forward import MlpNames
 from planner.model.kinds.tower import encoder_layer, parameter
@@ -157,7 +158,7 @@ def _head(raw: RawConfig, dims: Dimensions, model_type: str, base: str) -> tuple
         raise refuse(raw, "architectures", f"names {architecture[:60]}, whose head is not modelled")
     if kind == "MaskedLM":
         return _masked_head(dims, model_type)
-    classes = labels(raw)
+    classes = read_labels(raw)
     out = linear("classifier", classes, hidden, Role.OTHER, bias=True)
     if kind == "TokenClassification":
         return out
@@ -167,13 +168,6 @@ def _head(raw: RawConfig, dims: Dimensions, model_type: str, base: str) -> tuple
         *linear("classifier.dense", hidden, hidden, Role.OTHER, bias=True),
         *linear("classifier.out_proj", classes, hidden, Role.OTHER, bias=True),
     )
-
-
-def labels(raw: RawConfig) -> int:
-    """The number of classes: num_labels, or the length of id2label, or 2."""
-    names = raw.section("id2label")
-    default = len(names.mapping()) if names is not None else 2
-    return raw.integer("num_labels", default=default, minimum=1, maximum=1 << 20)
 
 
 def _masked_head(dims: Dimensions, model_type: str) -> tuple[Tensor, ...]:

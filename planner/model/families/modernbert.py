@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from planner.model.config import RawConfig
-from planner.model.families.bert import encoder_only, labels, vocabulary_bias
+from planner.model.families.bert import encoder_only, vocabulary_bias
 from planner.model.families.decoder import (
     Dimensions,
     assemble,
@@ -20,6 +20,7 @@ from planner.model.families.decoder import (
     refuse,
 )
 from planner.model.families.recurrent import check_layer_types
+from planner.model.heads import read_labels
 from planner.model.kinds.attention import AttentionNames
 from planner.model.kinds.feed_forward import Mlp, MlpNames
 from planner.model.rope import rope_tables_by_type
@@ -114,7 +115,7 @@ def _head(raw: RawConfig, dims: Dimensions, norm: Callable[[str], Norm]) -> tupl
         *norm("head.norm").tensors(),
     )
     if kind in ("SequenceClassification", "TokenClassification"):
-        return (*head, *linear("classifier", labels(raw), hidden, Role.OTHER, bias=True))
+        return (*head, *linear("classifier", read_labels(raw), hidden, Role.OTHER, bias=True))
     if kind != "MaskedLM":
         raise refuse(raw, "architectures", f"names {architecture[:60]}, whose head is not modelled")
     if not dims.tie_word_embeddings:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from planner.errors import SourceError
-from planner.model.load import model_from_config
+from planner.model.from_config import model_from_config, with_quantiser_file
 from planner.model.model import Model
 from planner.model.sources.folder import StoredWeights, read_folder, read_index
 from planner.model.sources.gguf_config import config_from_gguf
@@ -23,8 +23,6 @@ from planner.model.sources.stored import StoredTensor, total_bytes
 from planner.model.tensors import draft_tensors, tensors
 
 _CONFIG: Final = "config.json"
-# Quantisers that keep their description beside the config (NVIDIA ModelOpt; AutoGPTQ before it moved).
-_BESIDE: Final = ("hf_quant_config.json", "quantize_config.json")
 # What checkpoints keep that no model counts as a weight: tables, masks, and what is already counted elsewhere.
 _BUFFERS: Final = (
     "rotary_emb.inv_freq", "masked_bias", "position_ids", ".attn.bias", ".attention.bias", "correction_bias",
@@ -100,10 +98,7 @@ def _with_config(folder: Path, name: str, weights: StoredWeights | None, assume_
         raise SourceError(
             f"{name}: there is no config.json beside it, and a header alone does not say what model it is"
         )
-    values = read_json_object(config)
-    for beside in _BESIDE:
-        if values.get("quantization_config") is None and _exists(folder / beside):
-            values["quantization_config"] = _quantisation(read_json_object(folder / beside))
+    values = with_quantiser_file(read_json_object(config), config)
     origin = "config.json and file headers" if weights else "config.json of a folder"
     return _joined(values, weights, name=name, origin=origin, assume_family=assume_family)
 
@@ -150,15 +145,6 @@ def _joined(
     )
     model.notes += disagreements(model)
     return model
-
-
-def _quantisation(values: dict[str, object]) -> dict[str, object]:
-    """A quantiser's own file as the config's quantization_config."""
-    inner = values.get("quantization")
-    producer = values.get("producer")
-    if isinstance(inner, dict) and isinstance(producer, dict):
-        return {"quant_method": str(producer.get("name", "modelopt")), **inner}
-    return {"quant_method": "gptq", **values}
 
 
 def _from_gguf(path: Path, assume_family: str | None) -> Model:

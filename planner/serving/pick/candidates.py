@@ -141,7 +141,9 @@ def _fewest(
         key = (quantization, layout.cards, layout.stages)
         if needs.get(key, 0) > card.total_memory_bytes + _CARDS_DIFFER_BYTES:
             continue
-        changes = dict(layout.changes) | ({axis: quantization} if axis and quantization else {})
+        changes = (
+            dict(engine.axes.on_cards) | dict(layout.changes) | ({axis: quantization} if axis and quantization else {})
+        )
         try:
             plan = engine.plan(model, replace(base, gpu=card, gpu_memory_bytes=None, **changes), workload)
         except PlannerError:

@@ -96,7 +96,7 @@ def _best(
             if least_bits * model.parameters <= total_bits and has_evidence(name, "weights", model.parameters)
         ]
     for quantization in tried:
-        changes = dict(layout.changes)
+        changes = dict(engine.axes.on_cards) | dict(layout.changes)
         if quantization is not None:
             changes[engine.axes.quantization] = quantization
         if engine.axes.length:

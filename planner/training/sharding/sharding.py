@@ -109,7 +109,7 @@ def shard(
         gradients, optimizer, temporary = each[1:]
     waiting = _waiting(found, recipe, gradients)
     if kind in _FULLY:
-        units, root, constants = _units(found, recipe), _root(found, recipe), _constants(found)
+        units, root, constants = unit_bytes(found, recipe), root_bytes(found, recipe), _constants(found)
         share = -(-(all_ranks[0] - constants) // ranks) + constants
         loading = max(units) if recipe.offload_parameters else share + max(units)
         if recipe.offload_parameters:
@@ -225,14 +225,16 @@ def _bytes_gathered(tensor: TrainTensor, recipe: Recipe) -> int:
     return tensor.numel * min(tensor.width, AUTOCASTS[recipe.autocast or "none"] or tensor.width)
 
 
-def _units(found: Inventory, recipe: Recipe) -> list[int]:
+def unit_bytes(found: Inventory, recipe: Recipe) -> list[int]:
+    """Every layer gathered."""
     units: list[int] = []
     for group in found.layers:
         units += [sum(_bytes_gathered(t, recipe) for t in group.tensors)] * len(group.indices)
     return units
 
 
-def _root(found: Inventory, recipe: Recipe) -> int:
+def root_bytes(found: Inventory, recipe: Recipe) -> int:
+    """Embeddings and head gathered."""
     return sum(_bytes_gathered(t, recipe) for t in (*found.embeddings, *found.head))
 
 

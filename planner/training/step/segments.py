@@ -21,7 +21,7 @@ from planner.training.states.trainable import Inventory, LayerGroup, TrainTensor
 from planner.training.step.litgpt_loss import run_litgpt_head
 from planner.training.step.loss import Head, run_head
 from planner.training.tape import row_ops
-from planner.training.tape.profiles import Profile, checkpointed, profile, without_graph
+from planner.training.tape.profiles import Plain, Profile, checkpointed, profile, without_graph
 from planner.training.tape.tape import Tape, Value
 
 
@@ -120,9 +120,9 @@ class Segments:
             by_index.update(dict.fromkeys(group.indices, group))
         indices = sorted(by_index)
         memo: dict[tuple[int, bool], Profile] = {}
-        plain: dict[int, tuple[int, int]] = {}
+        plain: dict[int, Plain] = {}
         inside: list[Profile] = []
-        forwards: list[tuple[int, int]] = []
+        forwards: list[Plain] = []
         for index in indices:
             group = by_index[index]
             first_of_segment = checkpoints and len(inside) % every == 0

@@ -16,7 +16,7 @@ from planner.training.sharding.sharding import accelerate_upcasts, data_ranks, h
 from planner.training.states.states import adapter_tensors
 from planner.training.states.trainable import Inventory, TrainTensor
 from planner.training.step.segments import Segments, gradients_wait
-from planner.training.tape.profiles import Profile, without_graph
+from planner.training.tape.profiles import Profile, Trace, without_graph
 
 __all__ = ["Phase", "StepMemory", "gradients_wait", "step_memory"]
 
@@ -40,6 +40,8 @@ class StepMemory:
         layer_bytes: what one layer keeps (the largest), without checkpointing.
         logits_bytes: peak of the head above what the layers keep.
         gradient_bytes: gradients alive at the end of backward.
+        layers, head: what each asks of the allocator.
+        stream_bytes, shared_bytes: the residual stream; tables and masks.
     """
 
     phases: tuple[Phase, ...]
@@ -50,6 +52,12 @@ class StepMemory:
     stream_width: int
     forward_end_bytes: int = 0
     host_bytes: int = 0
+    layers: tuple[Trace, ...] = ()
+    head: Trace | None = None
+    stream_bytes: int = 0
+    shared_bytes: int = 0
+    embedding_gradient_bytes: int = 0
+    reentrant: bool = False
 
     def peak(self) -> Phase:
         """The phase with the most."""
@@ -133,6 +141,7 @@ class _Step(Segments):
                 live -= one.unit_bytes
             live += shares[position] + held * (2 if position else 1)  # the gradient of its input is still in use
         gradients = sum(one.gradient_bytes for one in ends)
+        made_for_embedding = 0
         if trained_embedding:
             matrix = self.found.embedding
             assert matrix is not None
@@ -144,6 +153,7 @@ class _Step(Segments):
             made = size * (2 if self.spec.tie_word_embeddings and not summed else 1)
             joined = size + (head.gradient_bytes if head is not None else 0) if units else 0
             backward_peak = max(backward_peak, live + made + joined)
+            made_for_embedding = size
             if not self.spec.tie_word_embeddings:
                 gradients += size
         phases.append(Phase(name="backward of the layers", activation_bytes=backward_peak))
@@ -156,6 +166,12 @@ class _Step(Segments):
             stream_width=self.width,
             forward_end_bytes=forward_end,
             host_bytes=offloaded * len(profiles),
+            layers=tuple(one.trace for one in profiles),
+            head=None if head is None else head.trace,
+            stream_bytes=self.stream_numel * self.width,
+            shared_bytes=self.shared_bytes(),
+            embedding_gradient_bytes=made_for_embedding,
+            reentrant=self.kernels.reentrant,
         )
 
     def _pending_bytes(self, trained_embedding: bool) -> int:
@@ -188,7 +204,7 @@ class _Step(Segments):
             kept = 0
             if recipe.use_cache:
                 kept = sum(self.tokens * cached_elements(mixer) * self.width for mixer in group.layer.mixers)
-            above, _ = without_graph(self.tape, self.forward_of(group), numel=numel, width=self.width)
+            above = without_graph(self.tape, self.forward_of(group), numel=numel, width=self.width).peak
             live += kept * len(group.indices)
             peak = max(peak, live + above)
         saved = live - stream

@@ -3,11 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.training.tape.tape import Tape, Value
 
 Forward = Callable[[Tape, Value], tuple[Value, list[Value]]]
+
+
+Events = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """What a segment asks of the allocator and gives back, by numbers of its own; the input is number 0.
+
+    Args:
+        forward: with a graph; `out` is the output's number.
+        needed: how many of these a forward that is run again comes to.
+        plain, plain_out: without a graph (checkpointed forwards).
+        between: given back when the forward of the model ends (autocast's copies), or the output where the graph does
+            not hold it.
+        backward: begins with the output's gradient (number `gradient`), leaves the input's (`reached`, None where there
+            is none) and those of parameters (`made`).
+    """
+
+    forward: Events
+    needed: int
+    out: int
+    between: Events
+    backward: Events = ()
+    gradient: int = -1
+    reached: int | None = None
+    made: frozenset[int] = frozenset()
+    plain: Events = ()
+    plain_out: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +65,7 @@ class Profile:
     cast_bytes_released: int
     gradient_bytes: int
     unit_bytes: int
+    trace: Trace
 
 
 def profile(
@@ -60,9 +90,12 @@ def profile(
     x = tape.input(numel, width, needs_grad=needs_grad)
     node = x.node
     start = tape.mark()
+    first = len(tape.events)
     out, kept = forward(tape, x)
     held = [x] if keep_input else []
     del x
+    ran = tuple(tape.events[first:])
+    needed, number = tape.needed_events - first, out.storage.number if out.storage is not None else -1
     forward_peak, forward_needed, before_casts = tape.peak - start, tape.needed_peak - start, tape.live
     casts = sum(value.cast.storage.size for value in tape.casts if value.cast is not None and value.cast.storage)
     forward_left = before_casts - start
@@ -70,14 +103,19 @@ def profile(
         return Profile(
             forward_peak=forward_peak, forward_left=forward_left, forward_needed=forward_needed, gradients_before=0,
             backward_peak=0, backward_left=0, cast_bytes=casts, cast_bytes_released=casts, gradient_bytes=0,
-            unit_bytes=0,
+            unit_bytes=0, trace=Trace(forward=ran, needed=needed, out=number, between=()),
         )  # fmt: skip
+    ended = len(tape.events)
     release_casts(tape)
     released = before_casts - tape.live
     shell = _only_node(out)
+    given = len(tape.events)
     gradient = tape.new(out.numel, out.width)
+    assert gradient.storage is not None
+    gradient_number, begun = gradient.storage.number, len(tape.events)
     del out
-    begin = tape.mark()
+    between = tuple(tape.events[ended:given] + tape.events[begun:])
+    begin, begun = tape.mark(), len(tape.events)
     tape.backward(shell, gradient)
     del gradient, shell
     if node is not None:
@@ -88,6 +126,12 @@ def profile(
         reached = None
     held.clear()
     backward_peak = tape.peak - begin
+    trace = Trace(
+        forward=ran, needed=max(0, needed), out=number, between=between, backward=tuple(tape.events[begun:]),
+        gradient=gradient_number,
+        reached=None if reached is None or reached.storage is None else reached.storage.number,
+        made=tape.parameter_gradients(),
+    )  # fmt: skip
     left = tape.live - begin  # what the program keeps (the outputs object) stays until the step is over
     del kept
     made = tape.parameter_gradient_bytes
@@ -103,12 +147,13 @@ def profile(
         cast_bytes_released=released,
         gradient_bytes=made,
         unit_bytes=made,
+        trace=trace,
     )
 
 
 def checkpointed(
     inside: Sequence[Profile],
-    plain: Sequence[tuple[int, int]],
+    plain: Sequence[Plain],
     *,
     stream_bytes: int,
     reentrant: bool,
@@ -119,7 +164,7 @@ def checkpointed(
 
     Args:
         inside: each layer with its graph, its input kept.
-        plain: (peak, left) of each layer's forward without a graph.
+        plain: each layer's forward without a graph.
         stream_bytes: a layer's input.
         reentrant: the segment is run again to its end, and its output stays until its backward is over; otherwise only
             as far as tensors are saved.
@@ -127,9 +172,9 @@ def checkpointed(
         keeps_inputs: quantised layers keep their inputs in the forward without a graph too, until its nodes go.
     """
     live = forward_peak = 0
-    for position, (peak, left) in enumerate(plain):
-        forward_peak = max(forward_peak, live + peak)
-        live += left - (stream_bytes if position else 0)  # the layer's input goes, but for the segment's own
+    for position, ran in enumerate(plain):
+        forward_peak = max(forward_peak, live + ran.peak)
+        live += ran.left - (stream_bytes if position else 0)  # the layer's input goes, but for the segment's own
     forward_left = live
     # a checkpoint that is not reentrant is run again when its backward asks for the first tensor
     live = recompute_peak = before = 0 if reentrant else inside[-1].gradients_before
@@ -161,6 +206,7 @@ def checkpointed(
         cast_bytes_released=casts,
         gradient_bytes=sum(one.gradient_bytes for one in inside),
         unit_bytes=0 if units else sum(one.unit_bytes for one in inside),
+        trace=replace(inside[-1].trace, plain=plain[-1].events, plain_out=plain[-1].out),
     )
 
 
@@ -178,13 +224,25 @@ def release_casts(tape: Tape) -> None:
     tape.casts.clear()
 
 
-def without_graph(new_tape: Callable[[], Tape], forward: Forward, *, numel: int, width: int) -> tuple[int, int]:
-    """(peak, left) of a forward that saves nothing, relative to its start; the input stays with the caller."""
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """Peak and remainder of a forward without a graph, what it asks of the allocator, and its output's number."""
+
+    peak: int
+    left: int
+    events: Events
+    out: int
+
+
+def without_graph(new_tape: Callable[[], Tape], forward: Forward, *, numel: int, width: int) -> Plain:
+    """A forward that saves nothing, relative to its start; the input stays with the caller."""
     tape = new_tape()
     tape.grad_enabled = False
     x = tape.input(numel, width, needs_grad=False)
     start = tape.mark()
+    first = len(tape.events)
     out, kept = forward(tape, x)
-    peak, left = tape.peak - start, tape.live - start
+    number = out.storage.number if out.storage is not None else -1
+    found = Plain(tape.peak - start, tape.live - start, tuple(tape.events[first:]), number)
     del out, kept, x
-    return peak, left
+    return found

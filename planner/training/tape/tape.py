@@ -22,10 +22,13 @@ Backward = Callable[["Value"], "Sequence[Value | None]"]
 class Storage:
     """Bytes on a tape's device, given back when no value refers to them any more."""
 
-    __slots__ = ("owners", "size", "tape")
+    __slots__ = ("number", "owners", "size", "tape")
 
-    def __init__(self, tape: Tape, size: int) -> None:
+    def __init__(self, tape: Tape, requested: int) -> None:
+        size = tape.rounding(requested)
         self.tape, self.size, self.owners = tape, size, 0
+        self.number = len(tape.events)
+        tape.events.append((self.number, requested))
         tape.live += size
         if tape.live > tape.peak:
             tape.peak = tape.live
@@ -52,6 +55,7 @@ class Value:
             storage.owners -= 1
             if not storage.owners:
                 storage.tape.live -= storage.size
+                storage.tape.events.append((storage.number, -1))
 
     def release(self) -> None:
         """Let go of the storage before the last Python variable does: what called with it has no use for it."""
@@ -80,7 +84,8 @@ def parameter(numel: int, width: int, *, trainable: bool) -> Value:
 
 
 class Tape:
-    """Counts live and peak bytes of what runs on it.
+    """Counts live and peak bytes of what runs on it, and notes every request and release in `events`: the number of a
+    storage with the bytes that were asked for, and with -1 when they are given back.
 
     Args:
         rounding: what the allocator counts for a request of so many bytes.
@@ -99,6 +104,8 @@ class Tape:
     ) -> None:
         self.rounding, self.autocast, self.cuda, self.half = rounding, autocast, cuda, half
         self.live = self.peak = self.needed_peak = 0
+        self.events: list[tuple[int, int]] = []
+        self.needed_events = 0
         self.live_at_first_use: int | None = None
         self._saved = False
         self.grad_enabled = True
@@ -122,12 +129,12 @@ class Tape:
 
         Source: torch 2.13 utils/checkpoint.py: early stop, once as many tensors were packed as in the first forward.
         """
-        self.needed_peak = self.peak
+        self.needed_peak, self.needed_events = self.peak, len(self.events)
         self._saved = True
 
     def new(self, numel: int, width: int) -> Value:
         """A fresh tensor."""
-        return Value(numel, width, Storage(self, self.rounding(numel * width)))
+        return Value(numel, width, Storage(self, numel * width))
 
     def like(self, value: Value) -> Value:
         """A fresh tensor of the same size."""
@@ -219,6 +226,10 @@ class Tape:
         """The gradient that reached a tape input, and is not kept by the tape any longer."""
         assert value.node is not None
         return self._gradients.pop(value.node, None)
+
+    def parameter_gradients(self) -> frozenset[int]:
+        """Numbers of the storages that hold gradients of parameters."""
+        return frozenset(grad.storage.number for _, grad in self._leaves.values() if grad.storage is not None)
 
     def forget(self) -> None:
         """Drop the graph without running it (a recomputed forward whose outputs are not needed)."""

@@ -86,6 +86,7 @@ def test_the_yaml_beats_the_command_line(tmp_path: Path) -> None:
     assert (deployment.max_batch_size, deployment.enable_attention_dp, deployment.fraction) == (64, True, 0.5)
     found = plan_serving(LLAMA, deployment)
     assert any("--moe-config" in note for note in found.notes)
+    assert any("max_batch_size 64 instead of 8" in note for note in found.notes)
     printed = list(TENSORRT_LLM.command(found))
     again = parse([Deployment], ["--gpu", "H100", *printed[2:]], other=TENSORRT_LLM.takes)
     second = plan_serving(LLAMA, TENSORRT_LLM.deployment(again))

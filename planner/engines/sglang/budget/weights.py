@@ -9,10 +9,9 @@ layers/vocab_parallel_embedding.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from planner.contract.component import Component
-from planner.engines.sglang.tables.releases import Release
+from planner.engines.sglang.budget.spread import Spread
+from planner.engines.sglang.resolve import Resolved
 from planner.memory.quantisation import WeightScheme, plain_scheme, scheme_from_config, scheme_from_name
 from planner.memory.runtime import runtime_scheme
 from planner.memory.sharding import Parallelism, divides
@@ -22,43 +21,28 @@ from planner.model.kinds.latent import LatentAttention
 from planner.model.model import Model
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
-    """How the cards share a model.
-
-    Args:
-        tensor_parallel_size: cards of a stage; attention is shared by this over `attention_ranks`.
-        attention_ranks: data-parallel ranks of the attention (1 without --enable-dp-attention).
-        expert_parallel_size: cards over which whole experts are dealt (1: every expert is cut).
-    """
-
-    tensor_parallel_size: int = 1
-    attention_ranks: int = 1
-    expert_parallel_size: int = 1
-
-    @property
-    def attention_parallel_size(self) -> int:
-        """Cards that share the attention heads."""
-        return self.tensor_parallel_size // self.attention_ranks
-
-
-def scheme_of(
-    model: Model, dtype: str, quantization: str | None, release: Release, capability: tuple[int, int] | None
-) -> WeightScheme:
+def scheme_of(model: Model, resolved: Resolved) -> WeightScheme:
     """How the weights are stored: the checkpoint's own scheme, or the export that was asked for.
 
     Raises:
         UnsupportedQuantization: a format that is not understood.
     """
-    key = ("sglang scheme", dtype, quantization, release, capability)
+    asked, dtype, release, capability = resolved.asked, resolved.dtype, resolved.release, resolved.gpu.capability
+    key = ("sglang scheme", dtype, asked.quantization, asked.group_size, asked.quantize_lm_head, release, capability)
     found = model.memo.get(key)
     if isinstance(found, WeightScheme):
         return found
     scheme = scheme_from_stored(model)
     if scheme is None and model.spec.quantization_config is not None:
         scheme = scheme_from_config(model.spec, dtype=dtype)
-    elif scheme is None and quantization is not None:
-        scheme = scheme_from_name(quantization, model.spec, dtype=dtype)
+    elif scheme is None and asked.quantization is not None:
+        scheme = scheme_from_name(
+            asked.quantization,
+            model.spec,
+            dtype=dtype,
+            group_size=asked.group_size,
+            quantize_lm_head=asked.quantize_lm_head,
+        )
     elif scheme is None:
         scheme = plain_scheme(dtype)
     scheme = runtime_scheme(scheme, engine="sglang", version=release[:3], compute_capability=capability)
