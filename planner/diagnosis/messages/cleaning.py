@@ -6,6 +6,8 @@ import re
 from bisect import bisect_right
 from dataclasses import dataclass
 
+from planner.diagnosis.messages.wordings.pattern import KILLED_LINE
+
 # What log collectors, launchers and engines put before each line (Compose, CRI, journald, mpirun, srun -l, Ray and vLLM
 # workers, torchrun), and what quoting and frames put there (mail, Markdown, rich's panels).
 _LINE_PREFIX = re.compile(
@@ -29,7 +31,14 @@ _RULES = re.compile(
     re.MULTILINE,
 )
 _FRAMED = ("|", "\u2502", "\u2503", "\u2551")
-_ONLY_KILLED = re.compile(r"^([ \t]{0,20})Killed(?=[ \t]{0,20}\r?$)", re.MULTILINE)
+# What shells print for signal 9, in the languages that they speak.
+_KILLED_WORDS = (
+    "Killed", "已杀死", "已終止", "Getötet", "Processus arrêté", "Tué", "Terminado (killed)", "Убито", "強制終了",
+    "Ucciso", "죽었음", "Zabity", "Öldürüldü",
+)  # fmt: skip
+_ONLY_KILLED = re.compile(
+    rf"^([ \t]{{0,20}})(?:{'|'.join(map(re.escape, _KILLED_WORDS))})(?=[ \t]{{0,20}}\r?$)", re.MULTILINE
+)
 _WINDOWS_PATH = re.compile(r"\b[A-Za-z]:(?:\\[\w .()+@-]{1,80}){1,20}")
 _ESCAPES = {"\\n": "\n ", "\\r": "  ", "\\t": "  ", '\\"': ' "'}
 _WORD = re.compile(r"\S+")
@@ -38,9 +47,6 @@ _WORD = re.compile(r"\S+")
 _STRETCH = re.compile(r".{1,400}\S*\s*", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _EXCERPT_CHARS = 1_200
-
-# What a line that says nothing but "Killed" becomes, so that a pattern can ask for it.
-KILLED_LINE = "<kill>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +102,10 @@ def clean(raw: str) -> Body:
             text = _blanked(_RULES, _blanked(_FRAME_END, text))
     elif text[:1] in (">", *_FRAMED):
         text = _blanked(_LINE_PREFIX, text)
-    if "Killed" in text:
-        text = _ONLY_KILLED.sub(lambda m: m.group(1) + KILLED_LINE, text)
+    if KILLED_LINE in text:
+        text = text.replace(KILLED_LINE, " ")
+    if any(word in text for word in _KILLED_WORDS):
+        text = _ONLY_KILLED.sub(lambda m: KILLED_LINE.rjust(len(m.group(1)) + 1).ljust(len(m.group())), text)
     pieces, starts, origins, at = [], [], [], 0
     for match in _STRETCH.finditer(text):
         piece = " ".join(match.group().split())

@@ -18,7 +18,16 @@ _PLACES: Final = (
         re.compile(
             r"\bkubectl\b|\bkubelet\b|/kubepods|\bkubepods|CrashLoopBackOff|Last State: {1,20}Terminated|\bpod/[\w-]+"
             r"|containerStatuses|terminated: ?\{|The node was low on resource|\bEvicted\b|restartCount|lastState"
-            r"|Reason: {1,20}OOMKilled|Back-off restarting"
+            r"|Reason: {1,20}OOMKilled|Back-off restarting|command terminated with exit code"
+        ),
+    ),
+    (
+        "docker",
+        re.compile(
+            r"\bdocker\b|\bExited \(137\)|\bdocker-[0-9a-f]{3,64}\.scope|/docker[/-]|\bexited with code 137\b|^[\w.-]{1,64} {1,8}\| |\bcontainerd\b|\bpodman\b"
+            r"|entrypoint\.sh"
+            r"|/workspace/|HostConfig",
+            re.M,
         ),
     ),
     (
@@ -29,16 +38,7 @@ _PLACES: Final = (
             r"|status=9/KILL|/system\.slice/|result 'oom-kill'"
         ),
     ),
-    (
-        "docker",
-        re.compile(
-            r"\bdocker\b|/docker[/-]|\bexited with code 137\b|^[\w.-]{1,64} {1,8}\| |\bcontainerd\b|\bpodman\b"
-            r"|entrypoint\.sh"
-            r"|/workspace/|HostConfig",
-            re.M,
-        ),
-    ),
-    ("wsl", re.compile(r"\bWSL2?\b|microsoft-standard|/mnt/[a-z]/(?:Users|home)|vmmem")),
+    ("wsl", re.compile(r"\bWSL2?\b|\b[Ww]sl/|microsoft-standard|/mnt/[a-z]/(?:Users|home)|vmmem")),
     (
         "windows",
         re.compile(

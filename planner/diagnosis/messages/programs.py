@@ -10,7 +10,9 @@ from planner.diagnosis.messages.traceback import Frame
 
 # What a program does: its remedies are those of its trade. "" where nothing says.
 TRADES: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("vllm", "sglang", "tgi", "tensorrt-llm", "exllama", "lmdeploy", "llama.cpp", "ollama"), "serve"),
+    **dict.fromkeys(
+        ("vllm", "sglang", "tgi", "tensorrt-llm", "exllama", "lmdeploy", "llama.cpp", "ollama", "lm-studio"), "serve"
+    ),
     **dict.fromkeys(
         (
             "trainer",

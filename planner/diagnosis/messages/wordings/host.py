@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from planner.diagnosis.messages.wordings.pattern import Family, Pattern
+from planner.diagnosis.messages.wordings.pattern import KILLED_LINE, Family, Pattern
 from planner.diagnosis.messages.wordings.runtimes import SIGNALS
 from planner.diagnosis.messages.wordings.schedulers import PATTERNS as SCHEDULERS
 from planner.diagnosis.sizes import NUMBER, size_pattern
+
+# Parts of what shells print for signal 9 in other languages: enough to find the line.
+KILLED_ABROAD = (
+    "已杀死",
+    "已終止",
+    "etötet",
+    "ocessus arr",
+    "tué",
+    "(killed)",
+    "бито",
+    "強制終了",
+    "죽었음",
+    "ldürüldü",
+    "ucciso",
+    "zabity",
+)
 
 _HOST = (
     Pattern(
@@ -99,10 +115,9 @@ _HOST = (
     ),
     Pattern(
         kind="killed_shell",
-        needle=("killed", "<kill>"),
-        # <kill> stands for a line that says nothing else
-        regex=r"line \d{1,6}: {1,8}\d{1,10} Killed\b|\[\d{1,4}\]\+? {1,8}(?:\d{1,10} )?Killed\b|<kill>"
-        r"|zsh: killed\b",
+        needle=("killed", KILLED_LINE, *KILLED_ABROAD),
+        regex=r"line \d{1,6}: {1,8}\d{1,10} Killed\b|\[\d{1,4}\]\+? {1,8}(?:\d{1,10} )?Killed\b|zsh: killed\b"
+        rf"|{KILLED_LINE}",
     ),
     Pattern(
         kind="sigkill",
