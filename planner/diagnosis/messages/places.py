@@ -24,7 +24,8 @@ _PLACES: Final = (
     (
         "docker",
         re.compile(
-            r"\bdocker\b|\bExited \(137\)|\bdocker-[0-9a-f]{3,64}\.scope|/docker[/-]|\bexited with code 137\b|^[\w.-]{1,64} {1,8}\| |\bcontainerd\b|\bpodman\b"
+            r"\bdocker\b|\bExited \(137\)|\bdocker-[0-9a-f]{3,64}\.scope|/docker[/-]|\bexited with code 137\b"
+            r"|^[\w.-]{1,64} {1,8}\| |\bcontainerd\b|\bpodman\b"
             r"|entrypoint\.sh"
             r"|/workspace/|HostConfig",
             re.M,
