@@ -15,6 +15,7 @@ from planner.version import __version__
 COMMANDS: Final = {
     "serve": ("planner.cli.serve", "serve"),
     "train": ("planner.cli.train", "train"),
+    "plan": ("planner.cli.plan", "plan"),
     "explain": ("planner.cli.serve", "explain"),
     "pick": ("planner.cli.pick", "pick"),
     "compare": ("planner.cli.compare", "compare"),
@@ -30,7 +31,7 @@ COMMANDS: Final = {
 }
 
 # commands whose inputs are declared once, elsewhere: they read their words themselves
-_BY_DECLARATION: Final = ("serve", "explain", "compare", "size", "pick")
+_BY_DECLARATION: Final = ("serve", "train", "explain", "compare", "size", "pick", "plan")
 
 
 def build_app(names: list[str] | None = None) -> typer.Typer:
@@ -78,7 +79,7 @@ def main() -> None:
         # started with standard output closed: the exit status is the answer
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     try:
-        status = _run(asked, arguments)
+        status = run(asked, arguments)
     except PlannerError as error:
         if debug:
             raise
@@ -109,7 +110,7 @@ def main() -> None:
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _run(asked: str | None, arguments: list[str]) -> object:
+def run(asked: str | None, arguments: list[str]) -> object:
     """Run the command and give its exit status."""
     if asked in _BY_DECLARATION and arguments[0] == asked:
         module, function = COMMANDS[asked]

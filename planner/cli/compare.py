@@ -12,7 +12,7 @@ from annotated_types import Ge
 from planner.cli.across import compare_engines, several_engines
 from planner.cli.questions import FORMATS, Asking, questioned
 from planner.contract.engine import Engine
-from planner.contract.inputs import check, input_named, option
+from planner.contract.inputs import input_named, option
 from planner.contract.parser import Parsed
 from planner.contract.workload import Workload
 from planner.errors import UsageError
@@ -80,7 +80,6 @@ def compare(words: Sequence[str]) -> int:
         return 0
     engine, parsed = asked
     listing, workload = parsed.record(Listing), parsed.record(Workload)
-    check(listing)
     grid = _grid(engine, parsed, workload)
     query: dict[str, object] = {
         "models": list(parsed.positional),
@@ -139,8 +138,6 @@ def _grid(engine: Engine, parsed: Parsed, workload: Workload) -> Grid:
         cards = [{name: value for name, value in card.items() if name != "gpu_memory_bytes"} for card in cards]
         cards.append(single)
     deployments = [engine.deployment(replace(parsed, given=card)) for card in cards]
-    for deployment in deployments:
-        check(deployment)
     quantizations = list(parsed.given.get(axes.quantization, (None,)))
     for name in quantizations:
         if name is not None:

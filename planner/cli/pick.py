@@ -19,7 +19,7 @@ from planner.errors import UsageError
 from planner.hardware.spelled import Cards, cards_of_listing, merged, parse_cards
 from planner.model.load import load_model
 from planner.model.names.bundled import bundled_names
-from planner.report.pick import render_models, render_picks
+from planner.report.pick import render_models, render_picks, render_runs
 from planner.report.printer import Width
 from planner.serving.pick.candidates import Pick, best_format_each, candidate_cards, picks, ranked
 from planner.serving.pick.models import Wanted, by_parameters, models_that_run
@@ -126,6 +126,8 @@ def pick(words: Sequence[str]) -> int:
     Examples: vram-planner pick Qwen/Qwen3-32B --concurrency 8; vram-planner pick --gpu 2x3090 --min-context 32K;
     vram-planner pick Qwen/Qwen3-8B --train --method qlora
     """
+    if "--train" in words:
+        return _pick_for_run([word for word in words if word != "--train"])
     asked = questioned(
         words, Workload, Choice, about=pick.__doc__ or "", name="pick", subject="[MODEL]", lists=frozenset({"gpu"})
     )
@@ -270,3 +272,33 @@ def _progress(found: Iterator[Pick]) -> Iterator[Pick]:
         print(f"\r{number} models fit ...", end="", file=sys.stderr, flush=True)
         yield one
     print("\r" + " " * 40 + "\r", end="", file=sys.stderr, flush=True)
+
+
+def _pick_for_run(words: Sequence[str]) -> int:
+    from planner.cli.train import read_run  # only a fine-tune asks
+    from planner.training.recipe import Recipe
+    from planner.training.trainer_words import TrainerWords
+
+    text, recipe, parsed = read_run(words, (Recipe, TrainerWords, Workload, Choice, Asking))
+    model = load_model(text, assume_family=parsed.record(Asking).assume_family)
+    choice, accept = parsed.record(Choice), parsed.record(Workload).accept
+    check(choice)
+    from planner.serving.pick.fine_tunes import fine_tune_picks, ranked_runs
+
+    owned = parse_cards(choice.owned) if choice.owned else ()
+    prices = _prices(choice)
+    found = ranked_runs(
+        fine_tune_picks(
+            model,
+            recipe,
+            cards=candidate_cards(choice.vendor, [one.gpu for one in owned]),
+            max_gpus=choice.max_gpus,
+            accept=accept,
+            counts={one.gpu.id: one.count for one in owned},
+            prices=prices,
+        )
+    )
+    shown = found if choice.format in ("json", "csv") else found[: choice.limit]
+    query: dict[str, object] = {"model": model.id, "method": recipe.method, "max_gpus": choice.max_gpus}
+    print(render_runs(shown, prices=prices, query=query, format=choice.format, width=choice.width))
+    return 0 if found else 1

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from annotated_types import Ge, Gt, Le
 
 from planner.cli.questions import FORMATS, Asking, questioned
-from planner.contract.inputs import check, option
+from planner.contract.inputs import option
 from planner.contract.lengths import Lengths, parse_lengths, write_lengths
 from planner.errors import UsageError
 from planner.hardware.gpus import Gpu, find_gpu
@@ -121,14 +121,12 @@ def size(words: Sequence[str]) -> int:
         return 0
     engine, parsed = asked
     load = parsed.record(Load)
-    check(load)
     if not parsed.positional:
         raise UsageError("no MODEL: give a bundled name, a folder, a file or a Hub id", field="model")
     redundancy = parse_redundancy(load.redundancy)
     cards = [find_gpu(name) for name in parsed.given.get("gpu", ()) or _USUAL_CARDS]
     single = {name: value for name, value in parsed.given.items() if name not in _LISTS}
     base = engine.deployment(replace(parsed, given={**single, "gpu": cards[0].id}))
-    check(base)
     if getattr(base, "max_model_len", None) == -1:
         raise UsageError("--max-model-len must be a number of tokens here", field="max_model_len")
     prices = _prices(load.price)

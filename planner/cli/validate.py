@@ -14,7 +14,7 @@ from planner.model.load import load_model
 from planner.report.accuracy import serving_page
 from planner.report.rows import Format
 from planner.report.start_log import render_log
-from planner.report.validation import render_summary, render_unscored
+from planner.report.validation import render_each, render_summary, render_unscored
 from planner.units import GIB, parse_size
 from planner.validation.cases import bundled_vllm_cases, load_cases
 from planner.validation.log import read_log
@@ -48,6 +48,9 @@ def validate(
     unscored: Annotated[
         bool, typer.Option("--unscored", help="List the cases that were not scored instead, and why.")
     ] = False,
+    each: Annotated[
+        bool, typer.Option("--each", help="List every case with planned, measured and error (also --format csv).")
+    ] = False,
     page: Annotated[bool, typer.Option("--accuracy-page", help="Print the accuracy page in Markdown.")] = False,
     format: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TABLE,
 ) -> None:
@@ -73,6 +76,9 @@ def validate(
         typer.echo(serving_page(measured, rows, left), nl=False)
         return
     query = {"cases": str(cases) if cases else "bundled", "by": by.value, "once": once}
+    if each:
+        typer.echo(render_each(rows, left, format=format.value, query=query))
+        return
     if unscored:
         typer.echo(render_unscored(left, format=format.value, query=query))
         return

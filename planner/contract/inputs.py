@@ -73,7 +73,7 @@ class Input:
     Args:
         kinds: types of its values (a whole number is a number too).
         items: the type of a tuple's members.
-        low, high: bounds, None where there is none; `above` excludes the lower one.
+        low, high: bounds, None where there is none; `above` excludes the lower one, `below` the upper one.
     """
 
     name: str
@@ -83,6 +83,7 @@ class Input:
     low: float | None
     high: float | None
     above: bool
+    below: bool
     option: Option
 
     @property
@@ -143,12 +144,14 @@ def _input(field: dataclasses.Field[Any], annotation: object, metadata: Sequence
             items = get_args(one)[0]
         kinds += [origin, int] if origin is float else [origin]
     low = high = None
-    above = False
+    above = below = False
     for rule in metadata:
         low = getattr(rule, "ge", low)
         high = getattr(rule, "le", high)
         if getattr(rule, "gt", None) is not None:
             low, above = rule.gt, True  # type: ignore[attr-defined]
+        if getattr(rule, "lt", None) is not None:
+            high, below = rule.lt, True  # type: ignore[attr-defined]
     return Input(
         name=field.name,
         kinds=tuple(kinds),
@@ -157,6 +160,7 @@ def _input(field: dataclasses.Field[Any], annotation: object, metadata: Sequence
         low=low,
         high=high,
         above=above,
+        below=below,
         option=dataclasses.replace(said, choices=tuple(choices)),
     )
 
@@ -212,7 +216,9 @@ def _outside(one: Input, value: float) -> str:
         if one.above:
             return f"above {one.low:g}" + (f" and at most {one.high:g}" if one.high is not None else "")
         return f"{one.low:,g} or more"
-    if one.high is not None and value > one.high:
+    if one.high is not None and (value > one.high or (one.below and value == one.high)):
+        if one.below:
+            return f"below {one.high:g}"
         if one.above:
             return f"above {one.low:g} and at most {one.high:g}"
         return f"at most {int(one.high):,}" if one.high == int(one.high) else f"at most {one.high:g}"

@@ -177,7 +177,9 @@ class Question(Protocol[Plan]):
 
 @cache
 def kinds(table: str) -> dict[str, Kind]:
-    """The levers of a table ("planner.engines.vllm.tables:levers.csv") by name, in its order."""
+    """The levers of a table ("planner.engines.vllm.tables:levers.csv") by name, in its order; "" has none."""
+    if not table:
+        return {}
     package, _, name = table.partition(":")
     text = files(package).joinpath(name).read_text("utf-8")
     return {
@@ -204,7 +206,8 @@ def kept_in(table: str, names: Iterable[str], *, also: Mapping[str, str] | None 
             import difflib  # only a wrong name needs it
 
             near = difflib.get_close_matches(word, known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else f"; expected one of {', '.join(sorted(known))}"
+            one_of = f"; expected one of {', '.join(sorted(known))}" if table else "; this engine has no levers"
+            hint = f"; did you mean {near[0]}?" if near else one_of
             raise UsageError(f"--keep: no lever changes {word[:40]!r}{hint}", field="keep")
         kept.add(known[word])
     return frozenset(kept)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NoReturn, TypeVar
 
-from planner.contract.inputs import Input, inputs_of, read_value
+from planner.contract.inputs import Input, check, inputs_of, read_value
 from planner.contract.reading import is_switch_word, shown
 from planner.errors import UsageError
 
@@ -43,11 +43,17 @@ class Parsed:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def record(self, kind: type[Record], **more: Any) -> Record:
-        """The record of these inputs; `more` are fields that are no input, or defaults that the caller knows better."""
+        """The record of these inputs; `more` are fields that are no input, or defaults that the caller knows better.
+
+        Raises:
+            UsageError: a value out of its range; names the option.
+        """
         names = {one.name for one in inputs_of(kind)}
         given = {name: value for name, value in self.given.items() if name in names}
         settle = getattr(kind, "settle", None)  # inputs that mean something only together, such as a card
-        return kind(**more | (settle(given) if settle else given))
+        record = kind(**more | (settle(given) if settle else given))
+        check(record)
+        return record
 
 
 def parse(
@@ -262,10 +268,7 @@ def _values(
             given[one.name] = (*given.get(one.name, ()), *(_listed(one, part, spelled) for part in parts))
             typed.setdefault(one.name, spelled)
             continue
-        if known.sets is False and one.is_switch:
-            value: Any = not read_value(one, text, spelled=spelled)
-        else:
-            value = read_value(one, text, spelled=spelled)
+        value = read_value(one, text, spelled=spelled)  # a switch is resolved already, `--no-...` too
         if one.option.several and one.name in given:
             value = (*given[one.name], *value)
         elif one.name in given and given[one.name] != value:

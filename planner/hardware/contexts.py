@@ -13,7 +13,7 @@ from __future__ import annotations
 import csv
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 
 from planner.hardware.gpus import Evidence, Gpu
@@ -32,6 +32,7 @@ class ContextBytes:
     count: int
 
 
+@lru_cache(maxsize=512)  # every plan asks, of few cards
 def cuda_context(gpu: Gpu) -> ContextBytes:
     """The context of one process on this card, in bytes; for a card without any reading a wide range."""
     for row in _rows():

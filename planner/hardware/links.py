@@ -14,11 +14,13 @@ from typing import Final, Literal
 
 from planner.errors import UsageError
 from planner.hardware.gpus import Gpu
+from planner.units import GIB
 
 # How one process reaches another card's memory: "peer" is PCIe with peer access, "none" goes through host memory.
 Reach = Literal["nvlink", "xgmi", "peer", "none"]
 
 _FAST: Final = re.compile(r"(?:NVLink(?!-)|Infinity Fabric)( [0-9]+ bridge| bridge)?[^;]*?([0-9][0-9.]*) GB/s")
+_LINKED_FROM: Final = 70 * GIB
 _PCIE: Final = re.compile(r"PCIe ([0-9.]+) x([0-9]+)")
 
 
@@ -55,13 +57,14 @@ def reach_of(gpu: Gpu | None, interconnect: str = "auto") -> Reach:
     """How a process on one such card reaches the memory of another.
 
     GeForce cards since the RTX 20 have no peer access over PCIe (NVIDIA's driver; vLLM then does without its own
-    all-reduce); of a card without a name, only what the user says is known.
+    all-reduce). A card of which only the memory is known is taken for one with NVLink from 70 GiB on.
 
     Raises:
         UsageError: NVLink is asked of a card that cannot have it.
     """
-    if gpu is None or not gpu.name or gpu.id == "unnamed":
-        return "nvlink" if interconnect == "nvlink" else "none"
+    if gpu is None or gpu.id == "unnamed":
+        large = gpu is not None and (gpu.reported_memory_bytes or 0) >= _LINKED_FROM
+        return "nvlink" if interconnect == "nvlink" or (large and interconnect == "auto") else "none"
     if _fast(gpu, interconnect) is not None:
         return "xgmi" if gpu.vendor == "AMD" else "nvlink"
     if interconnect == "none" or "GeForce" in gpu.name or "TITAN RTX" in gpu.name:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -11,6 +12,7 @@ from typing import Final
 
 from planner.errors import PlannerError
 from planner.hardware.gpus import find_gpu
+from planner.units import format_size
 
 _VERSION: Final = re.compile(
     r"v?(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?(?:\.?post\d+|\.?rc\d+|\.?dev\d+|[ab]\d+)?)(?:[-+_].*)?"
@@ -165,3 +167,23 @@ def device_count(text: str) -> tuple[int | None, str | None]:
     if "-1" in ids:
         return None, None
     return len(ids), ",".join(ids)
+
+
+def host_shortfall(host: Mapping[str, int | bool], taken_bytes: int) -> str | None:
+    """What to say when the host side of a job is more than its memory limit: the kernel kills with 137.
+
+    Args:
+        taken_bytes: what loading, offloading and pinned memory take; buffers and shared memory come on top. The page
+            cache does not count.
+    """
+    limit = int(host.get("memory_limit_bytes", 0))
+    shared = int(host.get("shm_bytes", 0)) if not host.get("ipc_host") else 0
+    buffer = int(host.get("kv_offload_bytes", 0))
+    total = taken_bytes + buffer
+    if not limit or total <= limit:
+        return None
+    also = f", and up to {format_size(shared)} of shared memory count too" if shared else ""
+    return (
+        f"the host side takes {format_size(total)} and the memory limit is {format_size(limit)}{also}: the kernel kills"
+        " it with 137 (OOMKilled)"
+    )

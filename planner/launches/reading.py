@@ -13,12 +13,13 @@ from planner.launches.engines.server import config_given, start_plan
 from planner.launches.engines.vllm import read_config_file
 from planner.launches.manifests import compose, kubernetes, llama_swap, modelfile, ray, systemd, values
 from planner.launches.record import Launch, LaunchError, LaunchPlan, Settings, Value
+from planner.launches.settling import apply_settings
 from planner.launches.sharing import say_sharing
 from planner.launches.shell.commands import read_shell
 from planner.launches.shell.wrappers import slurm_words
 from planner.launches.trainers import accelerate, axolotl, llamafactory, torchtune, trl
 from planner.launches.trainers.launchers import Spread, complete
-from planner.launches.trainers.recipe import Run, apply_deepspeed, read_fsdp
+from planner.launches.trainers.recipe import SETTLES, Run, apply_deepspeed, read_fsdp
 
 LARGEST_TEXT: Final = 4 << 20
 _SHELL_FENCES: Final = (
@@ -63,6 +64,7 @@ def read_launch(text: str, *, name: str = "", settings: Settings | None = None) 
                     "nothing here starts a server or a training run: looked for servers, trainers, manifests and"
                     " scripts"
                 )
+        apply_settings(launch, context.settings.values)
         say_sharing(launch)
     except LaunchError as error:
         launch.error = str(error)
@@ -407,7 +409,7 @@ def _spread_only(context: Context, form: str, node: Map) -> Run:
     if "per-device-train-batch-size" not in run.plan.inputs:
         wanted.append("batch size")
     for name in wanted:
-        context.launch.need(name, "such a file never says it", settle="model" if name == "model" else None)
+        context.launch.need(name, "such a file never says it", settle=SETTLES[name])
     return run
 
 

@@ -78,6 +78,8 @@ class Stack:
         patches_per_item: positions its own attention sees for that item.
         input_elements_per_item: elements of the processed input (pixel values, mel frames) of that item.
         detail: how those follow from the config, in a sentence, for `explain`.
+        kept_states: outputs of layers that stay beside the last one's until the tower is done (mllama: five).
+        output_widths: language-model widths that each of its tokens has (deepstack: one more for each merger).
     """
 
     name: str
@@ -89,6 +91,8 @@ class Stack:
     patches_per_item: int | None = None
     input_elements_per_item: int | None = None
     detail: str = ""
+    kept_states: int = 0
+    output_widths: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

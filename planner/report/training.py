@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -268,16 +269,22 @@ def render_training(
     colour: bool = False,
     explain: bool = False,
     width: Width = "terminal",
+    command: Sequence[str] = (),
 ) -> str:
-    """The plan in the format asked for ("table", "json", "csv" or "markdown")."""
+    """The plan in the format asked for ("table", "json", "csv" or "markdown").
+
+    Args:
+        command: the words that run the recipe.
+    """
     if format == "json":
-        return json.dumps(training_json(plan, largest, advice), indent=1)
+        return json.dumps({**training_json(plan, largest, advice), "command": list(command)}, indent=1)
     if format == "csv":
         return training_csv(plan)
     if format == "html":
         from planner.report.html.results import training_page  # only a page pays for it
 
         return training_page(plan, largest, advice)
-    return training_table(
+    text = training_table(
         plan, largest, advice=advice, colour=colour, explain=explain, markdown=format == "markdown", width=width
     )
+    return f"{text}\n\n{' '.join(shlex.quote(word) for word in command)}" if command else text

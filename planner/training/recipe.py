@@ -1,30 +1,23 @@
-"""The recipe: what the user runs, under the trainer's own option names, and the framework's defaults filled in."""
+"""The recipe with its framework's defaults filled in, and which code it runs."""
 
 from __future__ import annotations
 
 import difflib
 import json
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
+from planner.contract.inputs import check as check_inputs
 from planner.errors import UsageError
-from planner.field_types import check_field_types
+from planner.training.inputs import AUTOCASTS, DEEPSPEED, DTYPES, METHODS, QUANTISATIONS, Recipe
 from planner.training.recipe_checks import check
 
-METHODS: Final = (
-    "full", "lora", "qlora", "dora", "qdora", "rslora", "freeze", "prompt", "galore", "badam", "lisa", "inference",
-)  # fmt: skip
-OBJECTIVES: Final = ("sft", "dpo", "kto", "orpo", "reward", "ppo", "grpo")
-DTYPES: Final = {"float32": 4, "bfloat16": 2, "float16": 2}
-AUTOCASTS: Final = {"none": 0, "bf16": 2, "fp16": 2}
-QUANTISATIONS: Final = ("none", "nf4", "fp4", "int8", "gptq", "awq", "torchao-nf4")
-SHARDINGS: Final = ("none", "ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp2", "hsdp")
-DEEPSPEED: Final = ("zero1", "zero2", "zero3")
-LOSSES: Final = ("hf", "in-place", "chunked", "liger", "cce", "megatron")
-ATTENTIONS: Final = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
+__all__ = ["AUTOCASTS", "DEEPSPEED", "DTYPES", "METHODS", "QUANTISATIONS", "Recipe", "frameworks", "kernels", "near",
+           "resolve", "version_of"]  # fmt: skip
+
 # Other names that the stacks go by.
 _FRAMEWORK_NAMES: Final = {
     "lit-gpt": "litgpt",
@@ -38,112 +31,6 @@ _FRAMEWORK_NAMES: Final = {
 _NEWEST_BITSANDBYTES: Final = "0.50"
 # What inductor makes of a block: element-wise functions are fused and recomputed, as the hand-written kernels do.
 COMPILED: Final = {"norm": "fused", "rope": "fused", "mlp": "liger", "compiled": True, "compiled_blocks": True}
-_ADAPTERS: Final = ("lora", "qlora", "dora", "qdora", "rslora")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """A fine-tune. None means the framework's default.
-
-    Args:
-        method: what is trained: everything, adapters, adapters on a quantised base, the last layers, a prompt, or a few
-            layers at a time (badam: one; lisa: two, with embeddings and head).
-        objective: supervised, or a preference or reinforcement set-up with its further models.
-        dtype: stored weights. autocast: what matrix operations compute in. master_weights: an fp32 copy in the
-            optimizer. grad_dtype: of the gradients that are kept (None: the weights').
-        loss: how logits become a loss: "hf" (whole, in fp32), "in-place" (gradient written over the logits),
-            "chunked" (a part of the tokens at a time), "liger" and "cce" (never whole).
-        keep_outputs: the model's output object, and with it the logits, lives through backward.
-        dequantize: a quantised checkpoint's weights become `dtype` when they are loaded.
-        lora_target_modules: names, or "all-linear"; () is the framework's choice.
-        torch_compile: blocks and loss are compiled.
-        transformers_version: of the stacks built on it; decides how logits are copied.
-        framework_version: release of a framework that runs its own modules (None: the newest that is known).
-        bitsandbytes_version: decides what a 4-bit layer keeps (None: the newest that is known).
-        freeze_layers: layers from the bottom that are frozen (method "freeze").
-        checkpoint_every: layers in one checkpointed segment.
-        use_cache: keys and values are kept in a cache object while training (transformers does unless told).
-        padding: batches hold sequences of different lengths, so attention gets a mask (False: packed, or all full).
-        reduce_bucket_size, overlap_comm, stage3_max_live_parameters, sub_group_size, pin_memory: of DeepSpeed's JSON
-            (reduce_bucket_size None: the HF integration's "auto", hidden_size squared).
-        offload_optimizer, offload_parameters: to host memory.
-        keep_gradients: gradients of the step before lie beside the forward (a loop that sets them to zero, or that
-            calls zero_grad after it).
-        ema: a second copy of the trained weights.
-        generation_share: fraction of the card that a generation engine beside the trainer takes (PPO, GRPO).
-    """
-
-    method: str = "lora"
-    objective: str = "sft"
-    framework: str = "transformers"
-    dtype: str | None = None
-    autocast: str | None = None
-    master_weights: str | None = None
-    grad_dtype: str | None = None
-    base_quantization: str | None = None
-    dequantize: bool = False
-    bnb_4bit_use_double_quant: bool = False
-    prepare_kbit: bool | None = None
-    optim: str | None = None
-    per_device_train_batch_size: int = 1
-    gradient_accumulation_steps: int = 1
-    max_seq_length: int = 2048
-    gradient_checkpointing: bool | None = None
-    checkpoint_every: int = 1
-    activation_offload: bool | None = None
-    attn_implementation: str | None = None
-    loss: str | None = None
-    keep_outputs: bool | None = None
-    logits_to_keep: int | None = None
-    use_cache: bool | None = None
-    padding: bool | None = None
-    lora_rank: int | None = None
-    lora_target_modules: tuple[str, ...] = ()
-    lora_dropout: float | None = None
-    adapter_dtype: str | None = None
-    modules_to_save: tuple[str, ...] = ()
-    prompt_tokens: int = 20
-    freeze_layers: int | None = None
-    torch_compile: bool | None = None
-    transformers_version: str | None = None
-    framework_version: str | None = None
-    bitsandbytes_version: str | None = None
-    optimizer_in_backward: bool = False
-    optimizer_rank: int = 128
-    keep_gradients: bool | None = None
-    ema: bool = False
-    num_gpus: int = 1
-    sharding: str | None = None
-    shard_group: int | None = None
-    tensor_parallel_size: int = 1
-    pipeline_parallel_size: int = 1
-    context_parallel_size: int = 1
-    expert_parallel_size: int = 1
-    sequence_parallel: bool = False
-    reduce_bucket_size: int | None = None
-    overlap_comm: bool | None = None
-    stage3_max_live_parameters: int = 1_000_000_000
-    sub_group_size: int = 1_000_000_000
-    pin_memory: bool = True
-    offload_optimizer: bool = False
-    offload_parameters: bool = False
-    generation_share: float | None = None
-
-    @property
-    def adapters(self) -> bool:
-        """Low-rank adapters are trained beside a frozen base."""
-        return self.method in _ADAPTERS
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of one micro-batch on one GPU, padding included."""
-        sequences = self.per_device_train_batch_size * (2 if self.objective in ("dpo", "orpo", "reward") else 1)
-        return sequences * self.max_seq_length
-
-    @property
-    def sequences(self) -> int:
-        """Sequences of one micro-batch; preference pairs count twice."""
-        return self.per_device_train_batch_size * (2 if self.objective in ("dpo", "orpo", "reward") else 1)
 
 
 @cache
@@ -241,7 +128,7 @@ def resolve(recipe: Recipe) -> Recipe:
     Raises:
         UsageError: an option's value is not known or not possible; names the option.
     """
-    check_field_types(recipe, option=lambda name: f"--{name.replace('_', '-')}")
+    check_inputs(recipe)
     recipe = replace(recipe, framework=_FRAMEWORK_NAMES.get(recipe.framework.lower(), recipe.framework.lower()))
     _check_names(recipe)
     row = frameworks()[recipe.framework]
@@ -287,22 +174,10 @@ def resolve(recipe: Recipe) -> Recipe:
 
 
 def _check_names(recipe: Recipe) -> None:
-    for option, value, known in (
-        ("framework", recipe.framework, tuple(frameworks())),
-        ("method", recipe.method, METHODS),
-        ("objective", recipe.objective, OBJECTIVES),
-        ("dtype", recipe.dtype, tuple(DTYPES)),
-        ("adapter_dtype", recipe.adapter_dtype, tuple(DTYPES)),
-        ("autocast", recipe.autocast, tuple(AUTOCASTS)),
-        ("master_weights", recipe.master_weights, ("none", "fp32")),
-        ("grad_dtype", recipe.grad_dtype, ("fp32", "bf16", "fp16", *DTYPES)),
-        ("base_quantization", recipe.base_quantization, QUANTISATIONS),
-        ("loss", recipe.loss, LOSSES),
-        ("attn_implementation", recipe.attn_implementation, ATTENTIONS),
-        ("sharding", recipe.sharding, SHARDINGS),
-    ):
-        if value is not None and value not in known:
-            raise UsageError(f"--{option.replace('_', '-')} {value!r} is not known{near(value, known)}", field=option)
+    known = tuple(frameworks())
+    if recipe.framework not in known:
+        raise UsageError(f"--framework {recipe.framework!r} is not known{near(recipe.framework, known)}",
+                         field="framework")  # fmt: skip
 
 
 def near(value: str, known: tuple[str, ...]) -> str:

@@ -15,11 +15,6 @@ if TYPE_CHECKING:
 _SHARDED = ("zero1", "zero2", "zero3", "fsdp", "fsdp2", "hsdp")
 _TRAINS_MATRICES = ("full", "freeze", "galore", "badam", "lisa")
 _WHOLE_LAYERS = ("zero3", "fsdp", "fsdp2", "hsdp")
-_COUNTS = (
-    "per_device_train_batch_size", "gradient_accumulation_steps", "max_seq_length", "num_gpus", "lora_rank",
-    "checkpoint_every", "tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size",
-    "expert_parallel_size", "prompt_tokens", "optimizer_rank", "shard_group", "logits_to_keep",
-)  # fmt: skip
 
 
 def check(recipe: Recipe) -> None:
@@ -28,14 +23,6 @@ def check(recipe: Recipe) -> None:
     Raises:
         UsageError: names the option.
     """
-    for option in _COUNTS:
-        value = getattr(recipe, option)
-        if value is not None and not 1 <= value <= 1 << 30:
-            raise UsageError(f"--{option.replace('_', '-')} is {value}; expected a whole number from 1", field=option)
-    if recipe.lora_dropout is not None and not 0 <= recipe.lora_dropout < 1:
-        raise UsageError(f"--lora-dropout is {recipe.lora_dropout}; expected 0 to below 1", field="lora_dropout")
-    if recipe.generation_share is not None and not 0 <= recipe.generation_share < 1:
-        raise UsageError("--generation-share is a fraction from 0 to below 1", field="generation_share")
     if recipe.framework == "megatron" and "8bit" in (recipe.optim or ""):
         raise UsageError("Megatron has no 8-bit optimizer; use --optim adamw_apex_fused", field="optim")
     _check_base(recipe)

@@ -96,9 +96,7 @@ def read_start(case: Case) -> Start | str:
     if case.given("speculative_algorithm"):
         settings["speculative_algorithm"] = read_algorithm(str(case.given("speculative_algorithm")), "")
     if model.spec.quantization_config is None and case.given("quantization"):
-        settings["quantization"] = {"w8a8_int8": "w8a8"}.get(
-            str(case.given("quantization")), case.given("quantization")
-        )
+        settings["quantization"] = case.given("quantization")
     try:
         deployment = Deployment(
             gpu=gpu or unnamed_gpu(total or _ANY_CARD_BYTES),

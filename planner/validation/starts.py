@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
 from planner.engines.vllm.deployment import Deployment
 from planner.engines.vllm.instances import plan_serving
+from planner.engines.vllm.json_inputs import draft_model_of
 from planner.engines.vllm.plan import VllmPlan
 from planner.errors import PlannerError, UnknownGpu
-from planner.hardware.gpus import Gpu, find_gpu, unnamed_gpu
+from planner.hardware.gpus import Gpu, find_gpu, load_gpus, unnamed_gpu
 from planner.model.load import load_model
 from planner.model.model import Model
-from planner.units import GIB, parse_size
+from planner.units import GIB, MIB
+from planner.validation.case_inputs import read_flags
 from planner.validation.cases import Case
 
 _VERSION: Final = re.compile(r"(?<![\d.])v?(0\.\d+(?:\.\d+)?)")
@@ -39,7 +41,14 @@ _EXPORTS: Final = {
 }
 # A card of unknown size takes the small card's batch defaults
 _ANY_CARD_BYTES: Final = 48 * GIB
-_SPECULATIVE: Final = re.compile(r"mtp\D*(\d+)?")
+_BOTH_ENGINES: Final = ("0.8", "0.9")
+_COMMITS: Final = re.compile(r"\.dev(\d{1,5})\+")
+_COUNTED_FROM: Final = 20
+_COMMITS_OF_A_RELEASE: Final = 400
+# Half of the two decimals that logs print
+_SAME_MEMORY_BYTES: Final = 6 * MIB
+# Builds without a release's tag call themselves this: it says nothing of the release
+_UNTAGGED: Final = re.compile(r"(?<![\d.])0\.(?:0|1)(?:\.\d+)?\.?dev")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +59,8 @@ class Start:
         deployment: what the command said, as far as it is known.
         version_known, card_known: whether the engine version, and the card's memory, were stated.
         unknown: inputs that were needed and are not known; empty when the plan stands on the command line alone.
+        assumed: inputs that the case does not state and that were taken at the engine's default, where that matters.
+        unread: what the case states and no plan depends on.
     """
 
     case: Case
@@ -58,6 +69,8 @@ class Start:
     version_known: bool
     card_known: bool
     unknown: tuple[str, ...]
+    assumed: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
     def plan(self) -> VllmPlan:
         """The plan from the command line alone.
@@ -102,30 +115,69 @@ def read_start(case: Case) -> Start | str:
         model_runner=_runner(case),
         allow_long_max_model_len=True,  # the start was measured
     )
-    try:
-        deployment = _with_flags(deployment, case, unknown)
-    except (PlannerError, ValueError) as error:
-        return f"flags not understood: {error}"
-    return Start(case, model, deployment, version is not None, memory is not None, tuple(unknown))
+    flags = case.given("other_flags")
+    left: tuple[str, ...] = ()
+    if isinstance(flags, dict):
+        try:
+            stated, left = read_flags(flags, gpus=deployment.tensor_parallel_size)
+            deployment = replace(deployment, **stated)
+        except (PlannerError, ValueError, TypeError) as error:
+            return f"flags not understood: {error}"
+    if draft_model_of(deployment.speculative_config) is not None:
+        unknown.append("draft model")
+    assumed = () if deployment.gpu_memory_utilization is not None or _fixed(deployment) else ("default utilisation",)
+    return Start(case, model, deployment, version is not None, memory is not None, tuple(unknown), assumed, left)
+
+
+def _fixed(deployment: Deployment) -> bool:
+    return deployment.kv_cache_memory_bytes is not None or deployment.num_gpu_blocks_override is not None
 
 
 def _card(case: Case) -> tuple[Gpu | None, int | None]:
+    """The card and its memory in bytes, as stated, else as deduced from what was printed."""
     stated = case.given("gpu_memory_gib")
-    memory = round(stated * GIB) if isinstance(stated, int | float) and stated > 0 else None
-    name = case.given("gpu")
-    card = None
-    if isinstance(name, str):
-        for text in (name, re.sub(r"\(.*?\)|class|GPU\b", " ", name)):
-            try:
-                card = find_gpu(text.strip(), memory_bytes=memory)
-                break
-            except UnknownGpu:
-                continue
-    if card is None and memory is None:
-        return None, None
+    if not isinstance(stated, int | float) or stated <= 0:
+        stated = _last_number(case.inferred.get("total_gpu_memory_gib"))
+    memory = round(stated * GIB) if stated else None
+    card = next((card for name in _names(case) if (card := _find(name, memory)) is not None), None)
+    if card is None and memory is not None:
+        card = _by_memory(memory)
     if card is not None and memory is None:
         memory = card.reported_memory_bytes
     return card, memory
+
+
+def _names(case: Case) -> Iterator[str]:
+    """What may be a card's name, in the order of trust: as given, without a remark, inside one, as deduced."""
+    for text in (case.given("gpu"), _inferred_text(case, "gpu")):
+        if isinstance(text, str):
+            yield text
+            yield re.sub(r"\(.*?\)|class|GPU\b", " ", text)
+            for remark in re.findall(r"\((.*?)\)", text):
+                yield re.sub(r"class|likely|GPU\b", " ", remark)
+
+
+def _by_memory(memory: int) -> Gpu | None:
+    """The card whose driver reports just this much, where all that do are one model (79.25 GiB: an A100)."""
+    found = [gpu for gpu in load_gpus() if abs((gpu.reported_memory_bytes or 0) - memory) <= _SAME_MEMORY_BYTES]
+    kinds = {(gpu.architecture, gpu.marketing_gb) for gpu in found}
+    return found[0].with_memory(memory) if len(kinds) == 1 else None
+
+
+def _find(name: str, memory: int | None) -> Gpu | None:
+    try:
+        return find_gpu(name.strip(), memory_bytes=memory)
+    except UnknownGpu:
+        return None
+
+
+def _last_number(value: object) -> float | None:
+    """ "0.63/0.0201=31.3" -> 31.3; a plain number or {"value": ...} as it is."""
+    value = value.get("value") if isinstance(value, dict) else value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    found = re.findall(r"\d+\.\d+|\d+", value) if isinstance(value, str) else []
+    return float(found[-1]) if found else None
 
 
 def _version(case: Case) -> str | None:
@@ -135,20 +187,31 @@ def _version(case: Case) -> str | None:
             return version
     for text in (case.given("engine_version"), _inferred_text(case, "version")):
         match = _VERSION.search(text) if isinstance(text, str) else None
-        if match:
-            version = match.group(1)
+        if match and isinstance(text, str) and not _UNTAGGED.search(text):
+            version = _counted(match.group(1), text)
             return max(version, _OLDEST, key=lambda item: [int(part) for part in item.split(".")])
     return None
 
 
+def _counted(version: str, text: str) -> str:
+    """A development build's release: from 0.20 on, about 400 commits make one."""
+    commits = _COMMITS.search(text)
+    numbers = version.split(".")
+    if commits is None or int(numbers[1]) < _COUNTED_FROM:
+        return version
+    later = int(commits[1]) // _COMMITS_OF_A_RELEASE
+    return f"0.{int(numbers[1]) + later}.0" if later else version
+
+
 def _runner(case: Case) -> str:
     text = str(case.given("engine_version") or "")
-    flags = case.given("other_flags")
     if re.search(r"\bV0\b|worker\.py:|model_runner\.py:|executor_base\.py:", text) and "gpu_worker" not in text:
         return "v0"
-    if isinstance(flags, dict) and flags.get("V2_model_runner"):
-        return "v2"
-    return "auto"
+    version = _VERSION.search(text)
+    both = version is not None and version[1].startswith(_BOTH_ENGINES)
+    # these releases print the profile's terms with V0 only
+    terms = all(case.number(name) is not None for name in ("activation_peak_gib", "non_torch_gib"))
+    return "v0" if both and terms else "auto"
 
 
 def _whole(case: Case, name: str) -> int | None:
@@ -206,50 +269,3 @@ def _quantization(case: Case, model: Model) -> str | None:
         return None
     plain = re.sub(r"\s*\(.*\)", "", stated).strip().lower()
     return _EXPORTS.get(plain) or _EXPORTS.get(plain.split()[-1]) or _EXPORTS.get(plain.split()[0])
-
-
-# Flags that are inputs of a deployment under the same name, with the type they must have
-_AS_GIVEN: Final[dict[str, type]] = {
-    "mamba_ssm_cache_dtype": str,
-    "decode_context_parallel_size": int,
-    "max_loras": int,
-    "max_cudagraph_capture_size": int,
-    "skip_mm_profiling": bool,
-    "num_gpu_blocks_override": int,
-    "max_lora_rank": int,
-    "disable_hybrid_kv_cache_manager": bool,
-    "language_model_only": bool,
-}
-
-
-def _with_flags(deployment: Deployment, case: Case, unknown: list[str]) -> Deployment:
-    flags = case.given("other_flags")
-    if not isinstance(flags, dict):
-        return deployment
-    changes: dict[str, object] = {}
-    for name, value in flags.items():
-        if name in ("enable_prefix_caching", "enable_chunked_prefill", "chunked_prefill") and isinstance(value, bool):
-            changes[name if name.startswith("enable") else "enable_chunked_prefill"] = value
-        elif name == "block_size" and isinstance(value, int):
-            changes["block_size"] = value
-        elif name == "kv_cache_memory_bytes":
-            changes[name] = value if isinstance(value, int) else parse_size(str(value))
-        elif isinstance(value, _AS_GIVEN.get(name, ())):
-            changes[name] = value
-        elif name == "enable_lora" and value is True:
-            changes["enable_lora"] = True
-        elif name == "kv_connector":
-            changes["kv_transfer_config"] = json.dumps({"kv_connector": str(value)})
-        elif name in ("cpu_offload_gb", "cpu_offload_gib") and isinstance(value, int | float):
-            changes["cpu_offload_bytes"] = round(value * GIB)
-        elif name == "limit_mm_per_prompt" and isinstance(value, dict):
-            changes["limit_mm_per_prompt"] = json.dumps({"image": int(value.get("image", 1))})
-        elif name == "cudagraph_capture_sizes" and isinstance(value, list):
-            changes["cudagraph_capture_sizes"] = tuple(int(size) for size in value)
-        elif name == "speculative" and value not in (None, "None"):
-            match = _SPECULATIVE.match(str(value))
-            if match:
-                changes["num_speculative_tokens"] = int(match.group(1) or 1)
-            else:
-                unknown.append("draft model")
-    return replace(deployment, **changes)  # type: ignore[arg-type]

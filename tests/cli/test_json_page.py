@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from planner import Deployment
+from planner.contract.inputs import inputs_of
 from tests.cli.running import run
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "json.md").read_text()
@@ -146,11 +146,13 @@ def test_the_deployment_has_every_input(capsys: Capture, monkeypatch: Patch) -> 
     )  # fmt: skip
     document = json.loads(got.out)
     found = document["deployment"]
-    assert set(found) == {field.name for field in fields(Deployment)} | {"weight_format"}
+    declared = {one.name for one in inputs_of(Deployment)}
+    assert set(found) == declared | {"engine", "concurrency", "other_options", "weight_format"}
     asked = {
         "cpu_offload_bytes": 4 << 30, "max_loras": 4, "max_lora_rank": 64, "already_used_bytes": 5 << 30,
-        "limit_images": 1, "gpu": "NVIDIA H100 80GB HBM3", "dtype": "bfloat16", "max_num_seqs": 1024,
-        "gpu_memory_utilization": 0.9, "block_size": 16, "enable_prefix_caching": True, "swap_space_bytes": None,
+        "limit_mm_per_prompt": '{"image": 1}', "gpu": "NVIDIA H100 80GB HBM3", "dtype": "bfloat16",
+        "max_num_seqs": 1024, "gpu_memory_utilization": 0.9, "block_size": 16, "enable_prefix_caching": True,
+        "swap_space_bytes": None,
     }  # fmt: skip
     assert {name: found[name] for name in asked} == asked
     assert any("5.00 GiB" in note and "--already-used" in note for note in document["notes"])

@@ -17,14 +17,15 @@ from planner.cli.models import models
 def run(command: Callable[..., None], *arguments: str) -> Any:
     app = typer.Typer()
     app.command()(command)
-    return CliRunner().invoke(app, list(arguments))
+    # a terminal that holds every column; narrower ones break words
+    return CliRunner(env={"COLUMNS": "200"}).invoke(app, list(arguments))
 
 
 def test_gpus_lists_what_the_driver_reports() -> None:
     result = run(gpus, "h100", "--format", "json")
     assert result.exit_code == 0
     document = json.loads(result.stdout)
-    assert document["schema"] == 1
+    assert document["schema"] == 2
     assert document["query"] == {"text": "h100"}
     sxm = next(row for row in document["rows"] if row["id"] == "h100-sxm-80gb")
     assert sxm["total_memory_bytes"] == 85_029_615_043  # 79.19 GiB

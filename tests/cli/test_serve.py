@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from planner import Deployment, find_gpu, load_model, plan_json, plan_serving
+from planner import Deployment, find_gpu, load_model, plan_serving
+from planner.report.serving import plan_json
 from tests.cli.running import Run, run
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
@@ -36,9 +37,15 @@ def test_json_has_the_contract(serve) -> None:  # type: ignore[no-untyped-def]
     result = serve(LLAMA, "--gpu", "H100", "--max-model-len", "8192", "--format", "json")
     document = json.loads(result.out)
     assert list(document) == [
-        "schema", "model", "deployment", "ranks", "budget", "outside_budget", "kv_cache", "workload", "load", "verdict",
-        "shortfall_bytes", "startup_error", "levers", "plans", "command", "notes",
+        "schema", "engine", "engine_version", "model", "deployment", "devices", "ranks", "budget", "outside_budget",
+        "kv_cache", "workload", "load", "verdict", "shortfall_bytes", "startup_error", "unknown", "levers", "plans",
+        "command", "notes",
     ]  # fmt: skip
+    assert document["schema"] == 2
+    (card,) = document["devices"]
+    assert (card["name"], card["kind"], card["count"]) == ("NVIDIA H100 80GB HBM3", "gpu", 1)
+    assert card["components"] == document["ranks"][0]["components"]
+    assert card["cache_bytes"] == document["budget"]["kv_cache_bytes"]
     budget = document["budget"]
     assert sum(size for name, size in budget.items() if name != "requested_bytes") == budget["requested_bytes"]
     cache = document["kv_cache"]

@@ -29,19 +29,33 @@ def test_levers_and_plans_have_the_contract(serve) -> None:  # type: ignore[no-u
     assert result.status == 1
     for lever in document["levers"]:
         assert list(lever) == [
-            "name", "phase", "from", "to", "flag", "detail", "saves_bytes", "fits_alone", "cost",
+            "name", "phase", "from", "to", "flag", "detail", "saves_bytes", "verdict", "fits_alone", "cost",
         ]  # fmt: skip
+        assert lever["fits_alone"] == (lever["verdict"] in ("fits", "tight"))  # what is accepted by default
         assert lever["cost"] in ("nothing", "inputs", "concurrency", "context", "quality", "speed", "cards")
     assert 1 <= len(document["plans"]) <= 5
     assert document["relief"]["terms_beyond_the_card"][0]["name"] == "kv_cache"
 
 
-def test_the_flags_of_a_plan_can_be_pasted(serve) -> None:  # type: ignore[no-untyped-def]
-    document = json.loads(serve(*SHORT, "--format", "json").out)
+def with_flags(words: tuple[str, ...], flags: list[str]) -> list[str]:
+    """The words with these options instead of their own: one given twice, differently, is refused."""
+    found = list(words)
+    for option, *value in map(shlex.split, flags):
+        if option in found:
+            found[found.index(option) : found.index(option) + 2] = []
+        found += [option, *value]
+    return found
+
+
+@pytest.mark.parametrize("accept", ["tight", "fits"])
+def test_the_flags_of_a_plan_can_be_pasted(serve, accept: str) -> None:  # type: ignore[no-untyped-def]
+    words = (*SHORT, "--accept", accept, "--format", "json")
+    document = json.loads(serve(*words).out)
+    assert document["plans"]
     for plan in document["plans"]:
-        words = [word for lever in plan["levers"] for word in shlex.split(lever["flag"])]
-        again = json.loads(serve(*SHORT, *words, "--format", "json").out)
-        assert again["verdict"] == plan["verdict"] == "fits"
+        again = json.loads(serve(*with_flags(words, [lever["flag"] for lever in plan["levers"]])).out)
+        assert again["verdict"] == plan["verdict"]
+        assert plan["verdict"] in (("fits", "tight") if accept == "tight" else ("fits",))
         assert again["command"] == plan["command"]
 
 
@@ -49,10 +63,10 @@ def test_keep_and_goal(serve) -> None:  # type: ignore[no-untyped-def]
     kept = json.loads(serve(*SHORT, "--keep", "max-model-len,concurrency", "--format", "json").out)
     names = {lever["name"] for plan in kept["plans"] for lever in plan["levers"]}
     assert not names & {"max-model-len", "concurrency"} and names
-    words = (LLAMA, "--gpu", "h100", "--max-model-len", "8192")
-    goal = json.loads(serve(*words, "--goal", "largest context at 16 users", "--format", "json").out)["goal"]
+    card = (LLAMA, "--gpu", "h100", "--accept", "fits", "--format", "json")
+    goal = json.loads(serve(*card, "--max-model-len", "8192", "--goal", "largest context at 16 users").out)["goal"]
     assert goal["what"] == "max-model-len" and goal["at_requests"] == 16
-    again = json.loads(serve(*words, "--max-model-len", goal["value"], "--concurrency", "16", "--format", "json").out)
+    again = json.loads(serve(*card, "--max-model-len", goal["value"], "--concurrency", "16").out)
     assert again["verdict"] == goal["verdict"] == "fits"
 
 

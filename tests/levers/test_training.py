@@ -19,6 +19,8 @@ from tests.cli.running import run
 from tests.engines.vllm.test_laws import models
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
+# levers, sets and exit status accept the same verdicts
+ACCEPTED = ("fits", "tight")
 
 recipes = st.builds(
     Recipe,
@@ -32,7 +34,7 @@ recipes = st.builds(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(models, recipes, st.integers(6, 40))
 def test_savings_and_sets_of_fine_tunes(subject: Model, recipe: Recipe, card: int) -> None:
     question = TrainingQuestion(model=subject, recipe=recipe, gpu=None, gpu_memory_bytes=card * GIB)
@@ -43,7 +45,8 @@ def test_savings_and_sets_of_fine_tunes(subject: Model, recipe: Recipe, card: in
     for effect in effects(question, before, training_levers(before)):
         after = question.ask(effect.setting.changes)
         assert effect.saves_bytes == before.needed_best - after.needed_best
-        assert effect.fits_alone == (after.verdict == "fits")
+        assert effect.verdict == after.verdict
+        assert effect.fits_alone == (after.verdict in ACCEPTED)
         was, now = before.recipe, after.recipe
         if effect.setting.name == "per-device-train-batch-size":
             assert (
@@ -53,7 +56,8 @@ def test_savings_and_sets_of_fine_tunes(subject: Model, recipe: Recipe, card: in
     advice = advise_training(question, before)
     assert len(advice.plans) <= 5
     for one in advice.plans:
-        assert question.ask(merged(one.settings)).verdict == "fits"
+        assert question.ask(merged(one.settings)).verdict == one.verdict
+        assert one.verdict in ACCEPTED
         for index in range(len(one.settings)):
             assert not question.fits(merged(one.settings[:index] + one.settings[index + 1 :]))
 

@@ -41,8 +41,10 @@ def test_the_value_fits_and_the_next_does_not(train: Train, goal: str, flag: str
     assert isinstance(solved, dict)
     value = int(solved["value"])
     assert solved["flag"] == f"{flag} {value}"
-    assert asked(train, *LORA, "--gpu", "4090", flag, str(value))["verdict"] == solved["verdict"] == "fits"
-    assert asked(train, *LORA, "--gpu", "4090", flag, str(value + 1))["verdict"] != "fits"
+    # a goal accepts what the exit status accepts: tight is fitting
+    assert asked(train, *LORA, "--gpu", "4090", flag, str(value))["verdict"] == solved["verdict"]
+    assert solved["verdict"] in ("fits", "tight")
+    assert asked(train, *LORA, "--gpu", "4090", flag, str(value + 1))["verdict"] == "does_not_fit"
 
 
 def test_fewest_gpus(train: Train) -> None:

@@ -30,7 +30,7 @@ def test_markdown_keeps_bars_inside_a_cell() -> None:
 
 def test_json_has_every_field_and_the_question() -> None:
     document = json.loads(render_rows(ROWS, columns=COLUMNS, format="json", query={"text": "q"}))
-    assert document == {"schema": 1, "query": {"text": "q"}, "rows": ROWS}
+    assert document == {"schema": 2, "query": {"text": "q"}, "rows": ROWS}
 
 
 def test_csv_has_every_field() -> None:

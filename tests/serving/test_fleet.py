@@ -10,12 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner import Deployment, find_gpu, load_model
+from planner.contract.engine import find_engine
 from planner.contract.lengths import parse_lengths
 from planner.errors import UsageError
 from planner.serving.curves import context_curve, user_curve
 from planner.serving.fleet import Candidate, Demand, nodes, size_fleet
 from planner.serving.redundancy import Redundancy, parse_redundancy
 
+VLLM = find_engine("vllm")
 LLAMA = load_model("meta-llama/Llama-3.1-8B-Instruct")
 CARDS = [find_gpu(name) for name in ("h100", "l40s", "4090", "a100 80gb")]
 
@@ -29,7 +31,7 @@ def demand(users: int, **changes: object) -> Demand:
 
 
 def fleet(asked: Demand, card: int = 0, sizes: tuple[int, ...] = ()) -> Candidate:
-    found, _ = size_fleet(LLAMA, Deployment(), asked, cards=[CARDS[card]], sizes=sizes)
+    found, _ = size_fleet(VLLM, LLAMA, Deployment(), asked, cards=[CARDS[card]], sizes=sizes)
     return found[0]
 
 
@@ -85,19 +87,19 @@ def test_users_of_a_replica_by_hand() -> None:
 
 def test_too_slow_and_too_large_are_said() -> None:
     _, rejected = size_fleet(
-        load_model("meta-llama/Llama-3.1-405B-Instruct"), Deployment(), demand(10), cards=[find_gpu("4090")]
+        VLLM, load_model("meta-llama/Llama-3.1-405B-Instruct"), Deployment(), demand(10), cards=[find_gpu("4090")]
     )
     assert "short by" in rejected[0].reason
-    _, rejected = size_fleet(LLAMA, Deployment(), demand(10, tokens_per_second=10_000.0), cards=CARDS[:1])
+    _, rejected = size_fleet(VLLM, LLAMA, Deployment(), demand(10, tokens_per_second=10_000.0), cards=CARDS[:1])
     assert "slower than asked" in rejected[0].reason
-    _, rejected = size_fleet(LLAMA, Deployment(), demand(10, time_to_first_token=1e-6), cards=CARDS[:1])
+    _, rejected = size_fleet(VLLM, LLAMA, Deployment(), demand(10, time_to_first_token=1e-6), cards=CARDS[:1])
     assert "prefill compute" in rejected[0].reason
 
 
 def test_what_one_node_cannot_hold_takes_stages_over_two() -> None:
     """405 B weights in 16 bit are 756 GiB, eight cards of 79.19 GiB hold 634: two nodes of eight."""
     found, _ = size_fleet(
-        load_model("meta-llama/Llama-3.1-405B-Instruct"), Deployment(), demand(10), cards=[find_gpu("h100")]
+        VLLM, load_model("meta-llama/Llama-3.1-405B-Instruct"), Deployment(), demand(10), cards=[find_gpu("h100")]
     )
     assert (found[0].tensor_parallel_size, found[0].pipeline_parallel_size) == (8, 2)
     assert found[0].gpus == 16 * found[0].replicas and found[0].nodes == 2 * found[0].replicas

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from planner.engines.llama_cpp.compute import DEVICE_ALIGNMENT, HOST_ALIGNMENT, Settings, compute_bytes
 from planner.engines.llama_cpp.layout.cache import layer_bytes
+from planner.engines.llama_cpp.layout.tensors import GgufTensor
 from planner.engines.llama_cpp.resolve import Run, value_width
 from planner.model.model import Model
 
@@ -65,7 +66,7 @@ def buffers_of(model: Model, run: Run) -> Buffers:
         run.style,
     )
     return Buffers(
-        model=weight_bytes(run),
+        model=weight_bytes(model, run),
         full=full,
         window=window,
         state=state,
@@ -88,18 +89,51 @@ def cache_by_device(model: Model, run: Run) -> tuple[tuple[int, ...], tuple[int,
     return tuple(full), tuple(window), tuple(state)
 
 
-def weight_bytes(run: Run) -> tuple[int, ...]:
+def weight_bytes(model: Model, run: Run) -> tuple[int, ...]:
     """Bytes of weights on each device, aligned and padded as its buffer wants."""
     placement = run.placement
     found = [0] * (placement.devices + 1)
-    for tensor in run.tensors:
-        device = placement.device_of_tensor(tensor)
-        size = tensor.nbytes
+    if placement.overrides:
+        for tensor in run.tensors:
+            device = placement.device_of_tensor(tensor)
+            found[device] += _size(tensor, on_host=device == placement.host)
+        return tuple(found)
+    for layer, (card, host, expert_card, expert_host) in _by_layer(model, run).items():
+        device = placement.device_of(layer)
         if device == placement.host:
-            found[device] += -(-size // HOST_ALIGNMENT) * HOST_ALIGNMENT
-            continue
-        bits = size * 8 / max(1, tensor.elements)
-        if bits < 16 and tensor.row % _ROW_PADDING:
-            size += round((_ROW_PADDING - tensor.row % _ROW_PADDING) * bits / 8)
-        found[device] += -(-size // DEVICE_ALIGNMENT) * DEVICE_ALIGNMENT
+            found[device] += host
+        elif 0 <= layer < placement.experts_on_host:
+            found[device] += card - expert_card
+            found[placement.host] += expert_host
+        else:
+            found[device] += card
     return tuple(found)
+
+
+def _by_layer(model: Model, run: Run) -> dict[int, tuple[int, int, int, int]]:
+    """(on a card, on the host, of which experts on a card, on the host) of each layer."""
+    key = ("llama.cpp weights by layer", id(run.tensors))
+    found = model.memo.get(key)
+    if found is None:
+        sums: dict[int, list[int]] = {}
+        for tensor in run.tensors:
+            own = sums.setdefault(tensor.layer, [0, 0, 0, 0])
+            card, host = _size(tensor, on_host=False), _size(tensor, on_host=True)
+            own[0] += card
+            own[1] += host
+            if tensor.expert:
+                own[2] += card
+                own[3] += host
+        found = model.memo[key] = {layer: tuple(sizes) for layer, sizes in sums.items()}
+    return found  # type: ignore[return-value]
+
+
+def _size(tensor: GgufTensor, *, on_host: bool) -> int:
+    """Bytes with alignment; on a card quantised rows are padded once a tensor."""
+    size = tensor.nbytes
+    if on_host:
+        return -(-size // HOST_ALIGNMENT) * HOST_ALIGNMENT
+    bits = size * 8 / max(1, tensor.elements)
+    if bits < 16 and tensor.row % _ROW_PADDING:
+        size += round((_ROW_PADDING - tensor.row % _ROW_PADDING) * bits / 8)
+    return -(-size // DEVICE_ALIGNMENT) * DEVICE_ALIGNMENT

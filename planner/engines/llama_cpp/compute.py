@@ -1,7 +1,7 @@
 """The compute buffers: a graph of the worst micro-batch, run through ggml's scheduler and allocator.
 
-Layers that repeat are built twice only: what the allocator does with a third of the same kind is what it did with the
-second, since it finds the same holes. Results are kept by what they depend on.
+Of layers that repeat three are built, of groups of layers two and as many as make the rest even: by then the allocator
+finds the holes of the round before, or alternates between two patterns. Results are kept by what they depend on.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from planner.engines.llama_cpp.graph.context import Batch, Context
 from planner.engines.llama_cpp.graph.decoder import build
 from planner.engines.llama_cpp.graph.schedule import PIPELINE_COPIES, reserved_bytes
 from planner.engines.llama_cpp.graph.style import Style, styles
+from planner.engines.llama_cpp.graph.tensor import Graph
 from planner.engines.llama_cpp.layout.placement import Placement
 from planner.engines.llama_cpp.layout.tensors import GgufTensor
 from planner.errors import UnsupportedArchitecture
@@ -21,6 +22,7 @@ from planner.model.model import Model
 DEVICE_ALIGNMENT = 128  # ggml-cuda.cu; the host's is 32 (ggml-backend.cpp)
 HOST_ALIGNMENT = 32
 _LONGEST_PERIOD = 16
+_ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,7 @@ def _reserved(
         bytes_of=placed.bytes_of,
         device_of=placement.device_of,
         value_width=settings.value_width,
+        graph=Graph(rows_by_expert=batch.fork),
     )
     kinds = [(id(layer), placement.device_of(index), placed.on_host(index)) for index, layer in enumerate(spec.layers)]
     build(context, spec, representatives(kinds))
@@ -123,7 +126,7 @@ class _Placed:
 
 
 def representatives(kinds: Sequence[object]) -> list[int]:
-    """The layers that stand for all: of a run that repeats with a period, its first two periods and its end.
+    """The layers that stand for all: of a run that repeats with a period, its first periods and its end.
 
     The last layer always stands for itself, since its graph differs.
     """
@@ -136,13 +139,17 @@ def representatives(kinds: Sequence[object]) -> list[int]:
             end = index + period
             while end < count - 1 and kinds[end] == kinds[end - period]:
                 end += 1
-            periods = (end - index) // period
-            if (periods - 2) * period > saved:
-                best, saved = period, (periods - 2) * period
+            rounds, even = (_ROUNDS, 1) if period == 1 else (_ROUNDS - 1, 2)
+            spare = ((end - index) // period - rounds) // even * even * period
+            if spare > saved:
+                best, saved = period, spare
         if saved:
-            kept += range(index, index + 2 * best)
-            index += 2 * best + saved
+            rounds = _ROUNDS if best == 1 else _ROUNDS - 1
+            kept += range(index, index + rounds * best)
+            index += rounds * best + saved
         else:
             kept.append(index)
             index += 1
-    return [*kept, count - 1]
+    kept.append(count - 1)
+    # where little repeats, the pieces that do are not what the allocator is used to
+    return kept if 2 * len(kept) <= count else list(range(count))

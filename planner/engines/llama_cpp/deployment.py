@@ -71,6 +71,7 @@ class Deployment(Card):
         gpus: all cards where they are several: "2x3090", "4090,3090".
         host_memory_bytes: RAM of the machine.
         variant: the program that runs llama.cpp.
+        output_on_host: no option: a program that places layers itself leaves the output layer in RAM.
     """
 
     gpus: Annotated[
@@ -267,6 +268,8 @@ class Deployment(Card):
         option("ik_llama.cpp: MiB of scores at once.", "--attention-max-batch", "-amb", panel=PROGRAM),
     ] = 0
     fused_moe: Annotated[bool, option("ik_llama.cpp: fused experts.", "--fused-moe", "-fmoe", panel=PROGRAM)] = False
+
+    output_on_host: bool = False
 
     @staticmethod
     def settle(given: Mapping[str, Any]) -> dict[str, Any]:

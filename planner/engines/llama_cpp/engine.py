@@ -15,6 +15,7 @@ from planner.contract.section import Section
 from planner.contract.workload import ONE_REQUEST, Workload
 from planner.engines.llama_cpp.command import command_words
 from planner.engines.llama_cpp.deployment import Deployment as LlamaDeployment
+from planner.engines.llama_cpp.levers import serving_levers
 from planner.engines.llama_cpp.plan import LlamaPlan, plan_serving
 from planner.engines.llama_cpp.section import section
 from planner.engines.llama_cpp.tables.releases import NEWEST
@@ -86,8 +87,6 @@ class LlamaCpp:
 
     def levers(self, plan: LlamaPlan) -> Iterable[Lever]:
         """What could be changed, the cheapest first."""
-        from planner.engines.llama_cpp.levers import serving_levers  # a plan that fits need not pay for it
-
         return serving_levers(plan)
 
     def layouts(self, model: Model, deployment: LlamaDeployment) -> Iterable[Layout]:

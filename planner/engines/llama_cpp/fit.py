@@ -130,7 +130,7 @@ def quick_needs(model: Model, run: Run) -> tuple[int, ...]:
     )
     sample = buffers_of(model, replace(run, placement=typical))
     caches = cache_bytes(model, run)
-    weights = weight_bytes(run)
+    weights = weight_bytes(model, run)
     return tuple(weights[device] + caches[device] + sample.compute[device] for device in range(placement.devices))
 
 

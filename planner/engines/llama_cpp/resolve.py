@@ -243,6 +243,7 @@ def _placement(model: Model, deployment: Deployment, default: str) -> Placement:
         split=(*split, *([0.0] * (count - len(split)))) if split else free[:count],
         overrides=tuple(overrides),
         experts_on_host=hosted,
+        output_on_host=deployment.output_on_host,
     )
 
 

@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from planner.contract.export_name import write_export
 from planner.contract.inputs import words_of
+from planner.engines.sglang.tables.quantization import loads_plain
 
 if TYPE_CHECKING:
     from planner.engines.sglang.plan import SglangPlan
 
 PROGRAM: Final = ("python", "-m", "sglang.launch_server")
-# What SGLang makes of a plain checkpoint while it loads; every other format is served from an export.
-_WHILE_LOADING: Final = frozenset({"fp8", "w8a8_fp8", "w8a8_int8", "bitsandbytes"})
 
 
 def command_words(plan: SglangPlan) -> Sequence[str]:
     """Environment first, then words; planned again they give the same plan."""
     asked, resolved = plan.deployment, plan.resolved
     export = asked.quantization if plan.model.spec.quantization_config is None else None
-    online = export is None or export in _WHILE_LOADING
+    online = export is None or loads_plain(export, resolved.release)
     name = (
         plan.model.id
         if online or export is None

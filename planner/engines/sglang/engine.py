@@ -16,9 +16,9 @@ from planner.engines.sglang.deployment import Deployment as SglangDeployment
 from planner.engines.sglang.plan import SglangPlan, plan_serving
 from planner.engines.sglang.section import section
 from planner.engines.sglang.tables.flags import check_release, option_takes, other_flags
+from planner.engines.sglang.tables.quantization import model_asked_for
 from planner.engines.sglang.tables.releases import NEWEST, OLDEST, parse_release
 from planner.hardware.gpus import Gpu
-from planner.memory.quantisation import as_asked
 from planner.memory.usual_formats import UsualFormat, usual_formats
 from planner.model.model import Model
 
@@ -88,7 +88,7 @@ class Sglang:
         notes: tuple[str, ...] = (),
     ) -> SglangPlan:
         """The plan of one deployment."""
-        return plan_serving(as_asked(model, deployment.quantization), deployment, workload, notes=notes)
+        return plan_serving(_model(model, deployment), deployment, workload, notes=notes)
 
     def usual_formats(self, gpu: Gpu | None) -> Sequence[UsualFormat]:
         """Of the formats that people compare those that the card's kernels take."""
@@ -96,7 +96,7 @@ class Sglang:
 
     def prepare(self, model: Model, deployment: SglangDeployment, workload: Workload = ONE_REQUEST) -> Prepared:
         """What many lengths share."""
-        return _Prepared(as_asked(model, deployment.quantization), deployment, workload)
+        return _Prepared(_model(model, deployment), deployment, workload)
 
     def command(self, plan: SglangPlan) -> Sequence[str]:
         """The `python -m sglang.launch_server` line."""
@@ -117,6 +117,10 @@ class Sglang:
         from planner.engines.sglang.levers import layouts
 
         return layouts(model, deployment)
+
+
+def _model(model: Model, deployment: SglangDeployment) -> Model:
+    return model_asked_for(model, deployment.quantization, deployment.engine_version)
 
 
 SGLANG: Final = Sglang()

@@ -60,6 +60,7 @@ def plan_run(
         UsageError: an input out of range, lengths of more than one number.
     """
     check(deployment)
+    check(workload)
     _check_blocks(model)
     run = _run(model, deployment, workload)
     scheme = _scheme(model, deployment, run.dtype)

@@ -14,6 +14,9 @@ from planner.contract.reading import read_bytes, read_gib, read_memory, read_tok
 from planner.engines.vllm.json_inputs import (
     draft_tokens_of,
     images_of,
+    items_of,
+    pixels_of,
+    read_json,
     read_limits,
     read_overrides,
     read_speculation,
@@ -319,6 +322,10 @@ class Deployment(Card):
     limit_mm_per_prompt: Annotated[
         str | None, option("Items of a prompt: image=1 or JSON.", panel=MEDIA, unit="JSON", read=read_limits)
     ] = None
+    mm_processor_kwargs: Annotated[
+        str | None,
+        option("JSON for the processor: max_pixels, size.", panel=MEDIA, unit="JSON", read=read_json),
+    ] = None
     skip_mm_profiling: Annotated[bool, option("Do not profile the encoder.", panel=MEDIA)] = False
     language_model_only: Annotated[bool, option("Leave the towers out.", panel=MEDIA)] = False
     mm_encoder_tp_mode: Annotated[
@@ -342,6 +349,16 @@ class Deployment(Card):
     def limit_images(self) -> int | None:
         """Images of a prompt; None leaves it to the engine."""
         return images_of(self.limit_mm_per_prompt)
+
+    @property
+    def limit_videos(self) -> int | None:
+        """Videos of a prompt; None leaves it to the engine."""
+        return items_of(self.limit_mm_per_prompt, "video")
+
+    @property
+    def image_pixels(self) -> int | None:
+        """Pixels of an image at most, where the command says so."""
+        return pixels_of(self.mm_processor_kwargs, self.limit_mm_per_prompt)
 
     @property
     def draft_tokens(self) -> int:

@@ -47,6 +47,32 @@ def read_limits(text: str, option: str) -> str:
     return _text(found)
 
 
+def read_json(text: str, option: str) -> str:
+    """Any JSON object, kept as it is.
+
+    Raises:
+        UsageError: not a JSON object.
+    """
+    return _text(read_object(text, option))
+
+
+def pixels_of(processor: str | None, limits: str | None) -> int | None:
+    """Pixels of an image at most: the processor's max_pixels or size, or the size stated with the limit."""
+    kwargs = _object(processor)
+    images = kwargs.get("images_kwargs")
+    size = kwargs.get("size")
+    hint = _object(limits).get("image")
+    stated = [
+        kwargs.get("max_pixels"),
+        images.get("max_pixels") if isinstance(images, dict) else None,
+        size.get("longest_edge") if isinstance(size, dict) else None,
+    ]
+    if isinstance(hint, dict) and type(hint.get("width")) is int and type(hint.get("height")) is int:
+        stated.append(hint["width"] * hint["height"])
+    found = [value for value in stated if type(value) is int and value > 0]
+    return min(found, default=None)
+
+
 def images_of(text: str | None) -> int | None:
     """Images of a prompt that the limits state; None where they state none."""
     return items_of(text, "image")
@@ -130,6 +156,17 @@ def read_overrides(text: str, option: str) -> str:
                 f"{option}: {key} is {str(section)[:60]!r}; expected an object with a factor", field=field_of(option)
             )
     return _text(found)
+
+
+_READ_OVERRIDES: Final = ("max_position_embeddings", "rope_scaling", "rope_parameters", "text_config", "model_type")
+
+
+def override_notes(hf_overrides: str | None) -> tuple[str, ...]:
+    """What of --hf-overrides no plan reads."""
+    unread = [key[:40] for key in _object(hf_overrides) if key not in _READ_OVERRIDES]
+    if not unread:
+        return ()
+    return (f"--hf-overrides: not planned, though memory may depend on it: {', '.join(unread[:8])}",)
 
 
 def overrides_of(hf_overrides: str | None, rope_scaling: str | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from planner.contract.component import SIDES, Side
+from planner.contract.inputs import check
 from planner.contract.lengths import refused_note
 from planner.contract.plan import Cache, Device, ServingPlan, WorkloadPoint
 from planner.contract.workload import ONE_REQUEST, Workload
@@ -144,6 +145,7 @@ def plan_one(
         UsageError: options out of range, contradictory, or refused by the engine; names the option.
         UnsupportedQuantization: a storage format that is not understood.
     """
+    check(workload)
     if deployment.max_model_len == -1:
         deployment, fitted = _auto_fit(model, deployment)
         notes += fitted

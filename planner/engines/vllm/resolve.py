@@ -8,7 +8,7 @@ from typing import Final
 from planner.contract.inputs import check
 from planner.engines.vllm.checks import check_block_size, check_capability, check_context_parallel, check_together
 from planner.engines.vllm.deployment import Deployment
-from planner.engines.vllm.json_inputs import overrides_of, speculation_notes
+from planner.engines.vllm.json_inputs import override_notes, overrides_of, speculation_notes
 from planner.engines.vllm.options import notes_on_options
 from planner.engines.vllm.tables.architectures import architecture_note
 from planner.engines.vllm.tables.first_v1 import why_v0
@@ -99,7 +99,7 @@ def resolve(model: Model, deployment: Deployment) -> Resolved:
             f"max_model_len {length:,} is more than the model's {positions:,} positions, and allowed by"
             " VLLM_ALLOW_LONG_MAX_MODEL_LEN: what is computed beyond them may be wrong"
         )
-    notes += speculation_notes(deployment.speculative_config)
+    notes += [*override_notes(deployment.hf_overrides), *speculation_notes(deployment.speculative_config)]
     if deployment.draft_tokens and not model.spec.draft_layers:
         notes.append("the model has no draft layers of its own: what a separate draft model takes is not counted")
     notes += notes_on_options(deployment, profile)

@@ -12,6 +12,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from planner.contract.engine import engine_names, find_engine
+from planner.contract.inputs import inputs_of
 from planner.launches.record import LaunchError, Value
 from planner.launches.shell.script import Argument
 
@@ -52,11 +53,24 @@ class Given:
 def options(tool: str) -> tuple[Option, ...]:
     """Every option of a tool that is told apart."""
     text = files("planner.launches.tables").joinpath("options.csv").read_text("utf-8")
-    return tuple(
+    own = [
         Option(row["input"], tuple(row["spellings"].split(";")), row["kind"], row["role"], row["environment"])
         for row in csv.DictReader(text.splitlines())
         if row["tool"] == tool
-    )
+    ]
+    return (*own, *_declared(tool, {_dashed(spelling) for one in own for spelling in one.spellings}))
+
+
+def _declared(tool: str, known: set[str]) -> list[Option]:
+    """What the engine declares and the table lacks: handed on as it stands."""
+    if tool not in engine_names():
+        return []
+    found = []
+    for one in inputs_of(find_engine(tool).Deployment):
+        if not one.option.ours and not known & {_dashed(spelling) for spelling in one.spellings}:
+            name = one.spelling.lstrip("-")
+            found.append(Option(name, one.spellings, "switch" if one.is_switch else "text", "pass", ""))
+    return found
 
 
 @cache

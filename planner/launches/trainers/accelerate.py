@@ -9,7 +9,7 @@ from typing import Any
 from planner.launches.context import Context
 from planner.launches.documents import Map, as_map
 from planner.launches.record import Value
-from planner.launches.trainers.recipe import Run, apply_deepspeed, json_value
+from planner.launches.trainers.recipe import SETTLES, Run, apply_deepspeed, json_value
 
 _STRATEGIES = {"1": "FULL_SHARD", "2": "SHARD_GRAD_OP", "3": "NO_SHARD", "4": "HYBRID_SHARD", "5": "HYBRID_SHARD_ZERO2"}
 
@@ -21,7 +21,7 @@ def read_accelerate(context: Context, config: Map) -> Run:
     fields = {str(key): Value(value, config.line_of(key), context.file) for key, value in config.items()}
     apply_accelerate(run, fields, from_file=True)
     for name in ("model", "batch size", "sequence length", "method"):
-        context.launch.need(name, "an accelerate file never says it", settle="model" if name == "model" else None)
+        context.launch.need(name, "an accelerate file never says it", settle=SETTLES[name])
     return run
 
 

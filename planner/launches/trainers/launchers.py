@@ -15,7 +15,7 @@ from planner.launches.shell.wrappers import base, skip_options, unwrap
 from planner.launches.trainers import frameworks
 from planner.launches.trainers.accelerate import apply_accelerate
 from planner.launches.trainers.arguments import flag_words
-from planner.launches.trainers.recipe import Run
+from planner.launches.trainers.recipe import SETTLES, Run
 
 # Options of a launcher that stand alone; every other one takes a word.
 _TORCHRUN_ALONE: Final = (
@@ -324,5 +324,5 @@ def _unknown_script(
     run = Run(context, "transformers")
     run.states_method = False
     for name in ("model", "batch size", "sequence length", "method"):
-        context.launch.need(name, f"stands in {script}, which is not read", settle="model" if name == "model" else None)
+        context.launch.need(name, f"stands in {script}, which is not read", settle=SETTLES[name])
     complete(context, run, spread, environment, around)

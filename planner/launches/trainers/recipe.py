@@ -46,6 +46,13 @@ ATTENTION: Final = {
     "kernels-community/flash-attn3": "flash_attention_3",
     "kernels-community/vllm-flash-attn3": "flash_attention_3",
 }
+# What every run needs, and the name that --set takes for it.
+SETTLES: Final = {
+    "model": "model",
+    "batch size": "per_device_train_batch_size",
+    "sequence length": "max_seq_length",
+    "method": "method",
+}
 # transformers' own aliases (training_args.py OptimizerNames)
 OPTIMISERS: Final = {"adamw_8bit": "adamw_bnb_8bit", "paged_adamw": "paged_adamw_32bit"}
 _ALL_LINEAR: Final = ("all", "all-linear", "all_linear")

@@ -143,6 +143,7 @@ def _towers(vision: RawConfig, sizes: TowerSizes, tiles: int, text_size: int) ->
         layer_prefix=f"{_VISION_MODEL}.transformer.layers",
         tokens_per_item=1,
         patches_per_item=tiles * positions,
+        kept_states=len(chosen),
         input_elements_per_item=tiles * sizes.pixels,
         detail=f"at most {tiles} tiles of {sizes.image_size} x {sizes.image_size}, {positions:,} positions each,"
         " kept by the cross-attention layers; one token in the text (transformers MllamaProcessor)",

@@ -12,6 +12,8 @@ qwen3_vl.py cut the tower's linear layers over tensor parallel ranks.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from planner.model.config import RawConfig
 from planner.model.families.nested import multimodal, text_spec
 from planner.model.families.vision import LARGEST_WIDTH, TowerSizes, read_tower, read_vision_section
@@ -178,7 +180,8 @@ def _qwen3_vl(vision: RawConfig) -> Stack:
         fused=True,
         rotary=True,
     )
-    return _stack(vision, sizes, tensors, layer, merge)
+    stack = _stack(vision, sizes, tensors, layer, merge)
+    return replace(stack, output_widths=1 + len(_deepstack(vision)))
 
 
 def _deepstack(vision: RawConfig) -> list[int]:

@@ -124,7 +124,8 @@ def nearest(last_part: str) -> str | None:
     keys = {_letters(name): name for name in by_last_part()}
     longer = [key for key in keys if key.startswith(wanted)] if wanted else []
     shorter = [key for key in keys if wanted.startswith(key)]
-    close = sorted(longer, key=lambda key: (len(key), key))[:1] or sorted(shorter, key=len)[-1:]
+    close = difflib.get_close_matches(wanted, keys, n=1, cutoff=0.9)  # a slip of the pen
+    close = close or sorted(longer, key=lambda key: (len(key), key))[:1] or sorted(shorter, key=len)[-1:]
     if not close:
         close = difflib.get_close_matches(wanted, keys, n=1, cutoff=0.5)
     return find_base("", keys[close[0]]) if close else None

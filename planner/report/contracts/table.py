@@ -15,6 +15,7 @@ _HOMES: Final = {
     "compare": "planner.report.contracts.serving:Compare",
     "size": "planner.report.contracts.serving:Size",
     "train": "planner.report.contracts.training:Train",
+    "plan": "planner.report.contracts.launch:Plan",
     "diagnose": "planner.report.contracts.lists:Diagnose",
     "gpus": "planner.report.contracts.lists:Gpus",
     "models": "planner.report.contracts.lists:Models",

@@ -69,8 +69,9 @@ def test_pipeline_parallelism_keeps_four_copies_of_an_input_everywhere() -> None
     assert (one, two, host) == (5 * 1024, 5 * 1024, 4 * 1024)
 
 
-def test_layers_that_repeat_are_built_twice() -> None:
-    assert representatives(["a"] * 32) == [0, 1, 31]
-    assert representatives(["d", "m", "m", "m", "m", "m"]) == [0, 1, 2, 5]
-    assert representatives(["l", "l", "l", "f"] * 4) == [0, 1, 2, 3, 4, 5, 6, 7, 12, 13, 15]
+def test_of_layers_that_repeat_three_rounds_are_built() -> None:
+    assert representatives(["a"] * 32) == [0, 1, 2, 31]
+    assert representatives(["d", *["m"] * 20]) == [0, 1, 2, 3, 20]
+    assert representatives(["d", "m", "m", "m", "m", "m"]) == [0, 1, 2, 3, 4, 5]  # nothing gained
+    assert representatives(["l", "l", "l", "f"] * 9) == [*range(8), *range(32, 36)]
     assert representatives(["x"]) == [0]

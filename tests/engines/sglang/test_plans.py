@@ -173,3 +173,32 @@ def test_parts_add_up_and_a_larger_card_never_hurts(memory: int, fraction: int, 
 def test_the_registry_knows_it() -> None:
     assert find_engine("SGLang") is SGLANG
     assert SGLANG.versions == ("0.3.6", "0.5.23")
+
+
+@pytest.mark.parametrize(
+    ("name", "bits"),
+    [("w8a8_int8", 8), ("w8a8_fp8", 8), ("modelopt_fp4", 4.5), ("gptq_marlin", 4.156), ("petit_nvfp4", 4.5)],
+)
+def test_quantisation_by_the_engine_s_own_names(name: str, bits: float) -> None:
+    found = plan(quantization=name, engine_version="0.5.9")
+    linear = 28 * (2 * 3584 * 3584 + 2 * 3584 * 512 + 3 * 3584 * 18944)  # q, o, k, v, gate, up, down of Qwen2.5-7B
+    plain = 2 * 2 * 152064 * 3584
+    assert found.budget.stage.static[0].best == pytest.approx(linear * bits / 8 + plain, rel=0.006)
+    again = SGLANG.plan(QWEN, Deployment(gpu=find_gpu("4090"), quantization=name, engine_version="0.5.9"))
+    assert ("--quantization" in SGLANG.command(again)) is (name == "w8a8_fp8")  # the others are exports by name
+
+
+@pytest.mark.parametrize(("name", "version"), [("w8a8_fp8", "0.4.3"), ("qoq", "0.5.16"), ("marlin", "0.5.23")])
+def test_quantisation_that_a_release_does_not_take(name: str, version: str) -> None:
+    with pytest.raises(UsageError, match="has no such method"):
+        plan(quantization=name, engine_version=version)
+
+
+@pytest.mark.parametrize("name", ["w4afp8", "moe_wna16", "compressed-tensors"])
+def test_quantisation_that_only_a_checkpoint_can_say(name: str) -> None:
+    with pytest.raises(UsageError, match="wants a checkpoint that is stored so"):
+        plan(quantization=name, engine_version="0.5.9")
+    stored = load_model("deepseek-ai/DeepSeek-V3.1")
+    assert (
+        SGLANG.plan(stored, Deployment(gpu=find_gpu("H200"), tp_size=8, quantization=name)).scheme.label == "fp8_block"
+    )

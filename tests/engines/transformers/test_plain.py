@@ -6,7 +6,10 @@ import json
 
 import pytest
 
-from planner.engines.transformers.plan import PlainPlan, PlainRun, plan_plain
+from planner.contract.lengths import Lengths
+from planner.contract.workload import Workload
+from planner.engines.transformers.deployment import Deployment
+from planner.engines.transformers.plan import TransformersPlan, plan_run
 from planner.errors import UnsupportedArchitecture, UsageError
 from planner.hardware.gpus import find_gpu
 from planner.model.load import load_model
@@ -25,19 +28,21 @@ MEASURED = [
 ]
 
 
-def plan(name: str, **inputs: object) -> PlainPlan:
-    card = find_gpu("A6000")
-    values = {"gpu": card, "gpu_memory_bytes": card.total_memory_bytes, "dtype": "bfloat16"} | inputs
-    return plan_plain(load_model(name), PlainRun(**values))  # type: ignore[arg-type]
+def plan(name: str, *, input_len: int = 2048, output_len: int = 0, **inputs: object) -> TransformersPlan:
+    asked = Workload(
+        input_len=Lengths((("all", input_len),)), output_len=Lengths((("all", output_len),)) if output_len else None
+    )
+    deployment = Deployment(**{"gpu": find_gpu("A6000"), "dtype": "bfloat16"} | inputs)  # type: ignore[arg-type]
+    return plan_run(load_model(name), deployment, asked)
 
 
 @pytest.mark.parametrize(("name", "length", "attention", "measured"), MEASURED)
 def test_measured_forwards_within_two_percent(name: str, length: int, attention: str, measured: float) -> None:
-    found = plan(name, input_len=length, attention=attention)
+    found = plan(name, input_len=length, attn_implementation=attention)
     assert found.allocated_bytes / 1e9 == pytest.approx(measured, rel=0.02)
 
 
-def component(found: PlainPlan, name: str) -> int:
+def component(found: TransformersPlan, name: str) -> int:
     return next(part.best for part in found.components if part.name == name)
 
 
@@ -51,13 +56,13 @@ def test_llama_by_hand() -> None:
 
 def test_logits_of_the_last_position() -> None:
     """The MLP is then the fullest moment: 2,048 x (3 x 8,192 + 2 x 2,048) x 2, and the embedding's output."""
-    found = plan("meta-llama/Llama-3.2-1B", input_len=2048, logits="last")
+    found = plan("meta-llama/Llama-3.2-1B", input_len=2048, logits_to_keep="last")
     assert component(found, "forward_peak") == 2048 * (3 * 8192 + 2 * 2048) * 2 + 2048 * 2048 * 2
 
 
 def test_eager_scores_by_type() -> None:
     """32 heads x 2,048 x 2,048: 10 B in bfloat16 (scores, their fp32 copy, its softmax), 6 B in float16."""
-    long = {"input_len": 4096, "attention": "eager", "logits": "last"}
+    long = {"input_len": 4096, "attn_implementation": "eager", "logits_to_keep": "last"}
     bfloat, half = (
         component(plan("meta-llama/Llama-3.2-1B", dtype=d, **long), "forward_peak") for d in ("bfloat16", "float16")
     )
@@ -66,10 +71,10 @@ def test_eager_scores_by_type() -> None:
 
 def test_caches() -> None:
     token = 16 * 2 * 8 * 64 * 2
-    common = {"input_len": 1024, "output_len": 1024, "logits": "last"}
-    assert component(plan("meta-llama/Llama-3.2-1B", cache="none", **common), "kv_cache") == 0
-    static = plan("meta-llama/Llama-3.2-1B", cache="static", **common)
-    dynamic = plan("meta-llama/Llama-3.2-1B", cache="dynamic", **common)
+    common = {"input_len": 1024, "output_len": 1024, "logits_to_keep": "last"}
+    assert component(plan("meta-llama/Llama-3.2-1B", cache_implementation="none", **common), "kv_cache") == 0
+    static = plan("meta-llama/Llama-3.2-1B", cache_implementation="static", **common)
+    dynamic = plan("meta-llama/Llama-3.2-1B", cache_implementation="dynamic", **common)
     assert component(static, "kv_cache") == component(dynamic, "kv_cache") == 2048 * token
     # a static cache is whole during prefill, a dynamic one half of it
     assert static.allocated_bytes - dynamic.allocated_bytes == 1024 * token
@@ -85,7 +90,13 @@ def test_largest_that_fit_do_fit() -> None:
 def test_refusals() -> None:
     with pytest.raises(UnsupportedArchitecture):
         plan("deepseek-ai/DeepSeek-V2-Lite")
-    for wrong in ({"batch_size": 0}, {"attention": "paged"}, {"cache": "huge"}, {"logits": "some"}, {"dtype": "int3"}):
+    for wrong in (
+        {"batch_size": 0},
+        {"attn_implementation": "paged"},
+        {"cache_implementation": "banana"},
+        {"logits_to_keep": "some"},
+        {"dtype": "int3"},
+    ):
         with pytest.raises(UsageError):
             plan("meta-llama/Llama-3.2-1B", **wrong)
 

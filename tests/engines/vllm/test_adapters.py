@@ -8,7 +8,7 @@ from planner import Deployment, find_gpu, load_model, plan_serving
 
 
 def slots(name: str, **options: object) -> int:
-    asked = {"gpu": find_gpu("H100"), "max_model_len": 4096, "max_loras": 1, "max_lora_rank": 16} | options
+    asked = {"gpu": find_gpu("H100"), "max_model_len": 4096, "enable_lora": True, "max_lora_rank": 16} | options
     part = plan_serving(load_model(name), Deployment(**asked)).budget.component("lora_adapters")
     assert part is not None
     return part.best

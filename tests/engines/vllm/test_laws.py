@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from planner import Deployment, Model, plan_serving
 from planner.contract.lengths import parse_lengths
+from planner.contract.workload import Workload
 from planner.errors import UsageError
 from planner.memory.quantisation import plain_scheme
 from planner.memory.sharding import Parallelism, local_shape, stage_layer_counts
@@ -57,8 +59,8 @@ deployments = st.builds(
     tensor_parallel_size=st.sampled_from([1, 2, 4]),
     gpu_memory_utilization=st.sampled_from([0.5, 0.9, 0.95]),
     enforce_eager=st.booleans(),
-    concurrency=st.integers(1, 64),
 )
+workloads = st.builds(Workload, concurrency=st.integers(1, 64))
 
 
 def unsharded(tensor_parallel: int, spec: Model) -> int:
@@ -73,9 +75,9 @@ def unsharded(tensor_parallel: int, spec: Model) -> int:
 
 
 @settings(max_examples=60, deadline=None)
-@given(models, deployments)
-def test_the_parts_add_up_to_the_whole(subject: Model, deployment: Deployment) -> None:
-    plan = plan_serving(subject, deployment)
+@given(models, deployments, workloads)
+def test_the_parts_add_up_to_the_whole(subject: Model, deployment: Deployment, workload: Workload) -> None:
+    plan = plan_serving(subject, deployment, workload)
     for stage in plan.stages:
         assert stage.requested_bytes == stage.available("best") + sum(part.best for part in stage.inside)
         for part in stage.inside + stage.outside:
@@ -111,28 +113,33 @@ def test_sharding_and_summing_gives_the_whole_and_what_is_copied(subject: Model,
 
 
 @settings(max_examples=60, deadline=None)
-@given(models, deployments, st.integers(1, 64))
-def test_what_fits_still_fits_on_a_larger_card(subject: Model, deployment: Deployment, more: int) -> None:
+@given(models, deployments, workloads, st.integers(1, 64))
+def test_what_fits_still_fits_on_a_larger_card(
+    subject: Model, deployment: Deployment, workload: Workload, more: int
+) -> None:
     order = ("does_not_fit", "tight", "fits")
-    small = plan_serving(subject, deployment)
+    small = plan_serving(subject, deployment, workload)
     # the batch defaults jump at 70 GiB, so both cards get the same batch
     same_batch = {
         "max_num_seqs": small.resolved.max_num_seqs, "max_num_batched_tokens": small.resolved.max_num_batched_tokens
     }  # fmt: skip
-    from dataclasses import replace
-
     large = replace(deployment, gpu_memory_bytes=(deployment.gpu_memory_bytes or 0) + more * GIB, **same_batch)
-    assert order.index(plan_serving(subject, large).verdict) >= order.index(small.verdict)
+    assert order.index(plan_serving(subject, large, workload).verdict) >= order.index(small.verdict)
 
 
 @settings(max_examples=40, deadline=None)
-@given(models, deployments)
-def test_the_longest_context_fits_and_one_token_more_does_not(subject: Model, deployment: Deployment) -> None:
-    plan = plan_serving(subject, deployment)
-    assume(0 < plan.longest < 1 << 24)
-    blocks = plan.num_blocks
-    assert plan.pool.blocks_for(plan.longest) * deployment.concurrency <= blocks
-    assert plan.pool.blocks_for(plan.longest + 1) * deployment.concurrency > blocks
+@given(models, deployments, workloads)
+def test_the_longest_context_fits_and_one_token_more_does_not(
+    subject: Model, deployment: Deployment, workload: Workload
+) -> None:
+    """Or one token more is beyond the model's positions: no longer request is accepted, whatever the cache holds."""
+    plan = plan_serving(subject, deployment, workload)
+    assume(plan.longest > 0)
+    blocks, positions = plan.num_blocks, subject.longest_request
+    assert plan.longest <= positions == 32_768
+    assert plan.pool.blocks_for(plan.longest) * workload.concurrency <= blocks
+    if plan.longest < positions:
+        assert plan.pool.blocks_for(plan.longest + 1) * workload.concurrency > blocks
 
 
 @given(st.integers(1, 200), st.integers(1, 16), st.booleans())

@@ -7,29 +7,31 @@ from dataclasses import replace
 import pytest
 
 from planner import Deployment, ServingPlan, find_gpu, load_model, plan_serving
+from planner.contract.engine import command_line, find_engine
 from planner.contract.lengths import parse_lengths
-from planner.engines.vllm.command import command_line
+from planner.contract.workload import Workload
 from planner.errors import UsageError
 from planner.levers.advice import advise
 from planner.levers.goal import parse_goal
 from planner.levers.question import ServingQuestion
 from planner.model.positions import stretched_positions
-from planner.serving.grid import Axes, compare_cells
+from planner.serving.grid import Grid, grid_cells
 from tests.cli.running import run
 
 NAME = "meta-llama/Llama-3.1-8B-Instruct"
 LLAMA = load_model(NAME)
 H100 = find_gpu("H100")
+VLLM = find_engine("vllm")
 
 
 def plan(**options: object) -> ServingPlan:
     return plan_serving(LLAMA, Deployment(gpu=H100, **options))  # type: ignore[arg-type]
 
 
-def test_more_than_the_positions_does_not_start() -> None:
+def test_more_than_the_positions_is_refused_whatever_the_memory() -> None:
     assert plan(max_model_len=131_072).verdict == "fits"
     found = plan(max_model_len=131_073)
-    assert (found.verdict, found.shortfall_bytes) == ("does_not_fit", 0)
+    assert (found.verdict, found.shortfall_bytes) == ("refused", 0)
     error = found.startup_error
     assert error is not None and error.kind == "max_model_len"
     # the engine's own words, as users report them
@@ -71,7 +73,9 @@ def test_rope_scaling_stretches_the_positions(config: dict[str, object], positio
 def test_the_command_line(capsys, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     asked = ("serve", "Qwen/Qwen2.5-7B-Instruct", "--gpu", "H100", "--max-model-len", "131072")
     refused = run(capsys, monkeypatch, *asked)
-    assert refused.status == 1 and "would stop with (max_model_len)" in refused.out
+    # no amount of memory helps: wrong usage, not a card too small
+    assert refused.status == 2 and "would stop with (max_model_len)" in refused.out
+    assert refused.out.startswith("refused: ")
     assert "fits no listed card" not in refused.out
     scaling = '{"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}}'
     assert run(capsys, monkeypatch, *asked, "--hf-overrides", scaling).status == 0
@@ -97,29 +101,32 @@ def test_other_flags_with_broken_json(capsys, monkeypatch) -> None:  # type: ign
 def test_compare_agrees() -> None:
     lengths = (8192, 131_072, 131_073)
     base = Deployment(gpu=H100, gpu_memory_bytes=H100.total_memory_bytes)
-    axes = Axes(models=[LLAMA], gpus=[base], quantizations=[None], cache_dtypes=["auto"], tensor_parallel_sizes=[1],
-                lengths=lengths)  # fmt: skip
-    cells = list(compare_cells(axes))
+    grid = Grid(engine=VLLM, models=[LLAMA], deployments=[base], lengths=lengths)
+    cells = list(grid_cells(grid))
     assert [cell.verdict for cell in cells] == [plan(max_model_len=length).verdict for length in lengths]
     assert [bool(cell.reason) for cell in cells] == [False, False, True]
-    allowed = replace(axes, gpus=[replace(base, allow_long_max_model_len=True)])
-    assert [cell.verdict for cell in compare_cells(allowed)] == ["fits"] * 3
+    allowed = replace(grid, deployments=[replace(base, allow_long_max_model_len=True)])
+    assert [cell.verdict for cell in grid_cells(allowed)] == ["fits"] * 3
 
 
-def asked(**options: object) -> ServingQuestion:
+def asked(concurrency: int = 1, **options: object) -> ServingQuestion:
     return ServingQuestion(
+        engine=VLLM,
         model=LLAMA,
         deployment=Deployment(gpu=H100, **options),  # type: ignore[arg-type]
-        input_lengths=parse_lengths("p50=600,p95=4000", option="--input-len"),
-        output_lengths=parse_lengths("200", option="--output-len"),
+        workload=Workload(
+            concurrency=concurrency,
+            input_len=parse_lengths("p50=600,p95=4000", option="--input-len"),
+            output_len=parse_lengths("200", option="--output-len"),
+        ),
     )
 
 
-def test_requests_that_the_server_refuses_do_not_fit() -> None:
+def test_requests_that_the_server_would_refuse_are_refused() -> None:
     question = asked(max_model_len=4096)
     found = question.ask({})
-    assert (found.verdict, found.startup_error) == ("does_not_fit", None)
-    assert [(point.at, point.tokens_per_request, point.concurrency) for point in found.workload] == [
+    assert (found.verdict, found.startup_error) == ("refused", None)
+    assert [(point.at, point.tokens_per_request, point.concurrency) for point in found.points] == [
         ("max_model_len", 4096, 108), ("p50", 800, 554), ("p95", 4200, 0),
     ]  # fmt: skip
     assert any("refuses requests of 4,200 tokens (p95)" in note and "raise it to 4200" in note for note in found.notes)
@@ -150,11 +157,11 @@ def test_the_largest_context_serves_what_was_stated() -> None:
 
 def test_why_the_cache_is_blamed() -> None:
     """16 GiB of cache are wanted beside 15 of weights in both; only in the second they are what is short."""
-    crowded = ServingQuestion(model=LLAMA, deployment=Deployment(gpu=H100, gpu_memory_utilization=1.0))
+    crowded = ServingQuestion(engine=VLLM, model=LLAMA, deployment=Deployment(gpu=H100, gpu_memory_utilization=1.0))
     plan_of = crowded.ask({})
     assert plan_of.verdict == "does_not_fit"
     assert not any("KV cache is the problem" in note for note in advise(crowded, plan_of).notes)
-    many = ServingQuestion(model=LLAMA, deployment=Deployment(gpu=H100, concurrency=8))
+    many = ServingQuestion(engine=VLLM, model=LLAMA, deployment=Deployment(gpu=H100), workload=Workload(concurrency=8))
     assert any("KV cache is the problem" in note for note in advise(many, many.ask({})).notes)
 
 

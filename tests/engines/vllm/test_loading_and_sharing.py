@@ -6,10 +6,9 @@ import json
 from dataclasses import replace
 
 import pytest
-from planner.engines.vllm.sharing import footprint_bytes, plan_instances
 
 from planner.engines.vllm.deployment import Deployment
-from planner.engines.vllm.instances import plan_serving
+from planner.engines.vllm.instances import footprint_bytes, plan_serving
 from planner.engines.vllm.plan import VllmPlan as ServingPlan
 from planner.errors import UsageError
 from planner.hardware.gpus import find_gpu
@@ -64,9 +63,13 @@ def test_unified_memory_says_so() -> None:
 
 def instances(count: int, fraction: float, version: str = "0.19.0") -> ServingPlan:
     deployment = Deployment(
-        gpu=find_gpu("H100"), engine_version=version, max_model_len=8192, gpu_memory_utilization=fraction
+        gpu=find_gpu("H100"),
+        engine_version=version,
+        max_model_len=8192,
+        gpu_memory_utilization=fraction,
+        instances=count,
     )
-    return plan_instances(load_model(LLAMA), deployment, count)
+    return plan_serving(load_model(LLAMA), deployment)
 
 
 def test_two_instances_of_half_a_card() -> None:

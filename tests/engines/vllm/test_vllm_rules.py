@@ -56,8 +56,8 @@ def test_v2_runner_of_0_22_is_not_for_quantised_checkpoints() -> None:
     [
         ("0.16.0", "H100", "sort"), ("0.17.1", "H100", "triton"), ("0.20.0", "H100", "triton"),
         ("0.22.1", "H100", "flashinfer"), ("0.22.1", "MI300X", "triton"), ("0.24.0", "H100", "copied_logits"),
-        ("0.28.0", "H100", "logits"), ("0.30.0", "H100", "logits"), ("0.33.0", "H100", "flashinfer"),
-        ("0.33.0", "MI300X", "triton"),
+        ("0.28.0", "H100", "logits"), ("0.30.0", "H100", "logits"), ("0.33.0", "H100", "second_pass"),
+        ("0.33.0", "MI300X", "second_pass"),
     ],
 )  # fmt: skip
 def test_sampler_of_the_profile_run(version: str, gpu: str, path: str) -> None:
@@ -207,7 +207,7 @@ def test_lora_doubles_the_graphs() -> None:
     """51 + 35 sizes at max_num_seqs 256; twice with cudagraph_specialize_lora (config/compilation.py 0.12.0)."""
     model = load_model(LLAMA)
     counts = [
-        graph_count(model, resolved(LLAMA, version, max_num_seqs=256, max_loras=slots))
-        for version, slots in (("0.19.0", 0), ("0.19.0", 1), ("0.10.2", 1))
+        graph_count(model, resolved(LLAMA, version, max_num_seqs=256, enable_lora=lora))
+        for version, lora in (("0.19.0", False), ("0.19.0", True), ("0.10.2", True))
     ]
     assert counts == [86, 172, 67]

@@ -30,7 +30,7 @@ def attention(context: Context, layer: int, spec: Attention, x: Tensor) -> Tenso
             q = context.norm(layer, "attn_q_norm", q, spec.query_norm)
             if k is not None and spec.key_norm is not None:
                 k = context.norm(layer, "attn_k_norm", k, spec.key_norm)
-        if not spec.fused or context.style.fused_copies:
+        if not spec.fused or context.style.fused_copies or context.style.split_projections:
             q = graph.reshape(q, size, heads, tokens)
             k = None if k is None else graph.reshape(k, size, groups, tokens)
             v = None if v is None else graph.reshape(v, value_size, groups, tokens)
@@ -48,6 +48,8 @@ def attention(context: Context, layer: int, spec: Attention, x: Tensor) -> Tenso
         k = context.norm(layer, "attn_k_norm", k, spec.key_norm)
     if context.style.scaled_query:
         q = graph.same("scale", q)
+    if context.style.tempered and not spec.rotary_dim:
+        q = graph.same("mul", q, context.input("attention scale", 1, 1, tokens))
     mixed = attend(context, layer, spec, q, k, v)
     if gate is not None:
         mixed = graph.same("mul", mixed, context.unary(gate))
@@ -68,7 +70,7 @@ def _projections(
     context: Context, layer: int, spec: Attention, x: Tensor
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     graph, tokens = context.graph, context.batch.tokens
-    if spec.fused:
+    if spec.fused and not context.style.split_projections:
         width = spec.query_size + spec.key_size + spec.value_size
         fused = context.linear(layer, "attn_qkv", x, width, bias=spec.query_bias)
         if context.style.fused_copies:

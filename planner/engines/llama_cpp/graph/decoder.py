@@ -35,6 +35,9 @@ def build(context: Context, spec: ModelSpec, layers: Sequence[int]) -> None:
         x = _BLOCKS[style.block](context, index, layer, x, rows)
         if per_layer is not None:
             x = _add_per_layer(context, index, x, per_layer)
+        if index < style.deepstack:
+            whole = context.inputs["deepstack"]
+            x = graph.same("add", x, graph.view(whole, (spec.hidden_size, context.batch.tokens), (whole.nb[1],)))
     if style.rows == "end":
         x.output = True
         x = graph.get_rows(x, context.output_rows())
@@ -50,10 +53,21 @@ def build(context: Context, spec: ModelSpec, layers: Sequence[int]) -> None:
 def _embedding(context: Context, spec: ModelSpec) -> Tensor:
     graph, tokens = context.graph, context.batch.tokens
     ids = context.input("tokens", tokens, item=I32)
-    x = graph.get_rows(context.weight(-1, "token_embd", spec.hidden_size, spec.vocab_size), ids)
+    width, stacked = spec.hidden_size, context.style.deepstack
+    x = graph.get_rows(context.weight(-1, "token_embd", width, spec.vocab_size), ids)
+    if stacked:
+        x = graph.pad(x, stacked * width)
     graph.expand(x)
     if context.batch.embedding_inputs > 1:
-        graph.expand(context.input("embeddings", spec.hidden_size, tokens))
+        graph.expand(context.input("embeddings", width * (1 + stacked), tokens))
+    if stacked:
+        context.inputs["deepstack"] = x
+        x = graph.view(x, (width, tokens), (x.nb[1],))
+    if context.style.learned_positions:
+        table = context.weight(-1, "position_embd", width, spec.max_position_embeddings)
+        x = graph.same("add", x, graph.get_rows(table, context.positions()))
+    if context.style.embedding_norm:
+        x = context.norm(0, "token_embd_norm", x, _final_norm(spec), placed=False)
     if context.style.scaled_embedding:
         x = graph.same("scale", x)
         if not context.style.per_layer_width:
@@ -94,11 +108,18 @@ def _pre(context: Context, index: int, layer: Layer, x: Tensor, rows: bool) -> T
         return graph.same("add", mixed, x)
     if rows:
         mixed, x = (graph.get_rows(tensor, context.output_rows()) for tensor in (mixed, x))
-    first = graph.same("add", mixed, x)
+    first = _sum(context, mixed, x, swapped=context.style.residual_first)
     if layer.feed_forward is None:
         return first
     normed = context.norm(index, "ffn_norm", first, _norm(layer, 1))
-    return graph.same("add", feed_forward(context, index, layer.feed_forward, normed), first)
+    changed = feed_forward(context, index, layer.feed_forward, normed)
+    return _sum(context, changed, first, swapped=context.style.residual_first or context.style.last_residual_first)
+
+
+def _sum(context: Context, changed: Tensor, residual: Tensor, *, swapped: bool) -> Tensor:
+    """The sum, in the place of its first term if nobody else needs that."""
+    terms = (residual, changed) if swapped else (changed, residual)
+    return context.graph.same("add", *terms)
 
 
 def _post(context: Context, index: int, layer: Layer, x: Tensor, rows: bool) -> Tensor:
@@ -136,10 +157,46 @@ def _parallel(context: Context, index: int, layer: Layer, x: Tensor, rows: bool)
         mixed, x, normed = (graph.get_rows(tensor, context.output_rows()) for tensor in (mixed, x, normed))
     assert layer.feed_forward is not None
     changed = feed_forward(context, index, layer.feed_forward, normed)
+    if context.style.mixer_first:
+        return graph.same("add", graph.same("add", mixed, changed), x)
     return graph.same("add", graph.same("add", changed, x), mixed)
 
 
-_BLOCKS = {"pre": _pre, "post": _post, "sandwich": _sandwich, "parallel": _parallel}
+def _parallel_norms(context: Context, index: int, layer: Layer, x: Tensor, rows: bool) -> Tensor:
+    """x + mixer(norm(x)) + feed-forward(another norm(x)) (GPT-NeoX)."""
+    graph = context.graph
+    mixed = _mix(context, index, layer.mixers[0], context.norm(index, "attn_norm", x, _norm(layer, 0)))
+    if rows:
+        mixed, x = (graph.get_rows(tensor, context.output_rows()) for tensor in (mixed, x))
+    assert layer.feed_forward is not None
+    normed = context.norm(index, "ffn_norm", x, _norm(layer, 1))
+    changed = feed_forward(context, index, layer.feed_forward, normed)
+    return graph.same("add", graph.same("add", changed, x), mixed)
+
+
+def _attention_beside_state(context: Context, index: int, layer: Layer, x: Tensor, rows: bool) -> Tensor:
+    """x + attention(norm(x)) + recurrent(norm(x)), then the feed-forward (Falcon-H1)."""
+    graph = context.graph
+    both = []
+    for mixer in sorted(layer.mixers, key=lambda one: not isinstance(one, Attention)):
+        both.append(_mix(context, index, mixer, context.norm(index, "attn_norm", x, _norm(layer, 0))))
+    mixed = graph.same("add", both[0], both[1])
+    first = graph.same("add", mixed, x)
+    if rows:
+        first = graph.get_rows(first, context.output_rows())
+    assert layer.feed_forward is not None
+    normed = context.norm(index, "ffn_norm", first, _norm(layer, 1))
+    return graph.same("add", feed_forward(context, index, layer.feed_forward, normed), first)
+
+
+_BLOCKS = {
+    "parallel_norms": _parallel_norms,
+    "beside": _attention_beside_state,
+    "pre": _pre,
+    "post": _post,
+    "sandwich": _sandwich,
+    "parallel": _parallel,
+}
 
 
 def _norm(layer: Layer, place: int) -> Norm | None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,12 @@ class Style:
         value_norm: values are normalised.
         post_norm_in_layer: the last norm of a sandwich counts as the layer's own when work is placed.
         per_layer_width: width of the embedding that every layer gets of its own.
+        residual_first, last_residual_first: the residual is the sum's first term, always or behind the feed-forward.
+        mixer_first: of the terms of a parallel block the mixer's is first.
+        split_projections: a checkpoint's fused query-key-value matrix is stored as three.
+        tempered: queries of layers without rotation are scaled by position (Llama 4).
+        learned_positions: positions have embeddings. embedding_norm: embeddings are normalised.
+        deepstack: layers that image features are added to; inputs are that many times wider.
         joint_projection: a delta net's rates come out of one small matrix.
         inner_norm: Mamba's inner norms are there.
         weights_first: experts' inputs rather than outputs are weighted.
@@ -55,6 +62,14 @@ class Style:
     norm_after_rope: bool = False
     value_norm: bool = False
     post_norm_in_layer: bool = False
+    residual_first: bool = False
+    last_residual_first: bool = False
+    mixer_first: bool = False
+    split_projections: bool = False
+    tempered: bool = False
+    learned_positions: bool = False
+    embedding_norm: bool = False
+    deepstack: int = 0
     per_layer_width: int = 0
     joint_projection: bool = False
     inner_norm: bool = False
@@ -64,22 +79,7 @@ class Style:
     groups_used: int = 0
 
 
-_FLAGS = (
-    "scaled_query",
-    "scaled_embedding",
-    "normalised",
-    "scaled_weights",
-    "separate_caches",
-    "fused_gate",
-    "fused_copies",
-    "norm_after_rope",
-    "value_norm",
-    "post_norm_in_layer",
-    "joint_projection",
-    "inner_norm",
-    "weights_first",
-    "fused_experts",
-)
+_FLAGS = tuple(field.name for field in fields(Style) if isinstance(field.default, bool))
 
 
 @cache
@@ -88,14 +88,16 @@ def styles() -> Mapping[str, Style]:
     text = files("planner.engines.llama_cpp.graph").joinpath("styles.csv").read_text(encoding="utf-8")
     found = {}
     for row in csv.DictReader(text.splitlines()):
-        flags = {name: name in row["flags"].split() for name in _FLAGS}
+        words = row["flags"].split()
+        said: dict[str, Any] = {name: name in words for name in _FLAGS}
+        said |= {name: int(value) for name, _, value in (word.partition("=") for word in words) if value}
         style = Style(
             architecture=row["architecture"],
             block=row["block"],
             rows=row["rows"],
             positions=int(row["positions"]),
             gating=row["gating"],
-            **flags,
+            **said,
         )
         found[row["model_type"]] = style
     return found

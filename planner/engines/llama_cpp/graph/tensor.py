@@ -88,7 +88,8 @@ class Tensor:
             nb = (item, row, row * second, row * second * third)
             self.nbytes = row * second * third * fourth
         else:
-            self.nbytes = item + sum((extent - 1) * stride for extent, stride in zip(ne, nb, strict=True))
+            last = (first - 1) * nb[0] + (second - 1) * nb[1] + (third - 1) * nb[2] + (fourth - 1) * nb[3]
+            self.nbytes = item + last
         self.nb = nb
         self.sources = list(sources)
         self.view_of = view_of
@@ -106,9 +107,14 @@ class Tensor:
 
 
 class Graph:
-    """A graph under construction: inputs, weights, caches, and the operations between them."""
+    """A graph under construction: inputs, weights, caches, and the operations between them.
 
-    def __init__(self) -> None:
+    Args:
+        rows_by_expert: rows count for one expert when a device weighs whether to copy experts (ik_llama.cpp).
+    """
+
+    def __init__(self, *, rows_by_expert: bool = False) -> None:
+        self.rows_by_expert = rows_by_expert
         self.nodes: list[Tensor] = []
         self.leaves: list[Tensor] = []
 
@@ -216,7 +222,7 @@ class Graph:
     def mul_mat_id(self, experts: Tensor, x: Tensor, ids: Tensor) -> Tensor:
         """The chosen experts' matrices times x [in, 1 or used, tokens]: [out, used, tokens]."""
         tensor = Tensor("mul_mat_id", (experts.ne[1], ids.ne[0], x.ne[2], 1), (experts, x, ids))
-        tensor.operand_rows = x.ne[2]
+        tensor.operand_rows = x.ne[2] * ids.ne[0] // experts.ne[2] if self.rows_by_expert else x.ne[2]
         return tensor
 
     def get_rows(self, a: Tensor, ids: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ class Placement:
         split: shares of the cards.
         overrides: (pattern, device) in the order given; the first that matches wins.
         experts_on_host: experts of that many layers from the front stay in host memory.
+        output_on_host: the output layer, counted as offloaded, stays there too (Ollama drops it first).
     """
 
     devices: int
@@ -37,6 +38,7 @@ class Placement:
     split: tuple[float, ...] = ()
     overrides: tuple[tuple[str, int], ...] = ()
     experts_on_host: int = 0
+    output_on_host: bool = False
 
     @property
     def host(self) -> int:
@@ -51,7 +53,7 @@ class Placement:
     @property
     def complete(self) -> bool:
         """Every layer and the output layer are on cards."""
-        return self.devices > 0 and self.offloaded > self.layers
+        return self.devices > 0 and self.offloaded > self.layers and not self.output_on_host
 
     @property
     def pipelined(self) -> bool:
@@ -60,7 +62,7 @@ class Placement:
 
     def device_of(self, layer: int) -> int:
         """Where a layer is; the input side is on the host."""
-        if layer < self.first or layer < 0 or not self.devices:
+        if layer < self.first or layer < 0 or not self.devices or (layer == self.layers and self.output_on_host):
             return self.host
         if self.devices == 1:
             return 0

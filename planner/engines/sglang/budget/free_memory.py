@@ -12,7 +12,7 @@ readings in `tables/communication.csv`.
 from __future__ import annotations
 
 import csv
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Final
 
@@ -39,6 +39,7 @@ def link_class(gpu: Gpu) -> str:
     return family if family in ("hopper", "blackwell") else "nvlink"
 
 
+@lru_cache(maxsize=512)
 def communicators(gpu: Gpu, cards: int) -> Component:
     """What a process group of this many cards takes on each."""
     row = _row("one" if cards == 1 else "many", "any" if cards == 1 else link_class(gpu))
@@ -54,6 +55,7 @@ def communicators(gpu: Gpu, cards: int) -> Component:
     )
 
 
+@lru_cache(maxsize=512)
 def context(gpu: Gpu) -> Component:
     """The driver's context of one process."""
     found = cuda_context(gpu)

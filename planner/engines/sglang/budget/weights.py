@@ -12,6 +12,7 @@ from __future__ import annotations
 from planner.contract.component import Component
 from planner.engines.sglang.budget.spread import Spread
 from planner.engines.sglang.resolve import Resolved
+from planner.engines.sglang.tables.quantization import export_format
 from planner.memory.quantisation import WeightScheme, plain_scheme, scheme_from_config, scheme_from_name
 from planner.memory.runtime import runtime_scheme
 from planner.memory.sharding import Parallelism, divides
@@ -26,6 +27,7 @@ def scheme_of(model: Model, resolved: Resolved) -> WeightScheme:
 
     Raises:
         UnsupportedQuantization: a format that is not understood.
+        UsageError: a name that this release does not take, or not for a plain checkpoint.
     """
     asked, dtype, release, capability = resolved.asked, resolved.dtype, resolved.release, resolved.gpu.capability
     key = ("sglang scheme", dtype, asked.quantization, asked.group_size, asked.quantize_lm_head, release, capability)
@@ -37,7 +39,7 @@ def scheme_of(model: Model, resolved: Resolved) -> WeightScheme:
         scheme = scheme_from_config(model.spec, dtype=dtype)
     elif scheme is None and asked.quantization is not None:
         scheme = scheme_from_name(
-            asked.quantization,
+            export_format(asked.quantization, release, asked.engine_version),
             model.spec,
             dtype=dtype,
             group_size=asked.group_size,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Final
 
@@ -23,6 +23,7 @@ _VERSION: Final = re.compile(
 )
 
 
+@lru_cache(maxsize=256)
 def parse_release(text: str) -> Release:
     """(0, 4, 9, 2) of "0.4.9.post2"; what follows a "dev" or "+" does not count.
 
@@ -37,12 +38,13 @@ def parse_release(text: str) -> Release:
     numbers = [int(part) for part in match[1].split(".")]
     numbers += [0] * (3 - len(numbers))
     release = (*numbers, int(match[2] or 0))
-    if release < _key(OLDEST):
+    if release < release_key(OLDEST):
         raise UsageError(f"--engine-version {text}: SGLang is known from {OLDEST} on", field="engine_version")
     return release
 
 
-def _key(text: str) -> Release:
+def release_key(text: str) -> Release:
+    """(0, 4, 6, 5) of a table's "0.4.6.5", the fifth post release; (0, 5, 9, 0) of "0.5.9"."""
     numbers = [int(part) for part in text.split(".")]
     return (*numbers, *([0] * (4 - len(numbers))))
 
@@ -51,7 +53,9 @@ def covers(row: dict[str, str], release: Release) -> bool:
     """Whether a row with a first and a last version (empty: open) holds in a release."""
     first, last = row["first_version"], row["last_version"]
     # a last version without a post counter covers its post releases
-    return (not first or _key(first) <= release) and (not last or release[: len(last.split("."))] <= _plain(last))
+    return (not first or release_key(first) <= release) and (
+        not last or release[: len(last.split("."))] <= _plain(last)
+    )
 
 
 def _plain(text: str) -> Release:
@@ -59,7 +63,7 @@ def _plain(text: str) -> Release:
 
 
 @cache
-def _rows(name: str) -> tuple[dict[str, str], ...]:
+def table_rows(name: str) -> tuple[dict[str, str], ...]:
     text = files("planner.engines.sglang.tables").joinpath(name).read_text("utf-8")
     return tuple(csv.DictReader(text.splitlines()))
 
@@ -67,7 +71,7 @@ def _rows(name: str) -> tuple[dict[str, str], ...]:
 @cache
 def rows_at(name: str, release: Release) -> tuple[dict[str, str], ...]:
     """The rows of a table that hold in a release, in their order."""
-    return tuple(row for row in _rows(name) if covers(row, release))
+    return tuple(row for row in table_rows(name) if covers(row, release))
 
 
 @cache

@@ -20,6 +20,7 @@ from planner.engines.vllm.budget.runner import (
     Term,
     distinct,
     other_sampler,
+    sampler_path,
     sampler_terms,
     samples,
     situation_of,
@@ -232,6 +233,10 @@ def _layer_peak(
                 tokens=tokens, hidden_size=hidden, intermediate_size=inner, element_bytes=element
             )
         formula = f"{tokens:,} x ({3 if block.gated else 2} x {inner:,} + {4 if kept else 3} x {hidden:,}) x {element}"
+        if ways > 1 and resolved.profile.runner == "v0":
+            # the sum over the GPUs is made out of place
+            size += tokens * hidden * element
+            formula += f" + {tokens:,} x {hidden:,} x {element}"
         if quantised_inputs:
             size += tokens * (inner + hidden)
             formula += f" + {tokens:,} x ({inner:,} + {hidden:,}) x 1"
@@ -325,7 +330,10 @@ def _spread(model: Model, resolved: Resolved, *, sampler_wins: bool) -> float:
         return 0.15
     if uses_v2_runner(model, resolved):
         # derived from the source, no start that prints the term alone is at hand
-        return 0.15 if sampler_wins else 0.2
+        if not sampler_wins:
+            return 0.2
+        # which of the second pass's copies live at once was not read (15 to 30 B a row and word)
+        return 0.35 if sampler_path(model, resolved) == "second_pass" else 0.15
     if sampler_wins:
         return 0.03
     if any(isinstance(layer.feed_forward, Moe) for layer in distinct(model.spec.layers)) or model.is_recurrent:

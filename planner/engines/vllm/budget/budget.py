@@ -143,7 +143,9 @@ def stage_budget(
     if resolved.profile.accounting == "device_used":
         inside.append(_context(resolved))
     unproved = version_band(resolved.profile)
-    if unproved is not None:
+    card = resolved.asked.gpu
+    if unproved is not None and not (card is not None and card.unified_memory):
+        # on unified memory the driver's term has the room for it
         inside.append(unproved)
     return StageBudget(
         stage=stage,
@@ -227,6 +229,10 @@ def _weight_component(
         buffer = resolved.max_num_batched_tokens * width * resolved.element_bytes
         size += buffer
         formula += f" + per-layer inputs {resolved.max_num_batched_tokens:,} x {width:,} x {resolved.element_bytes}"
+    extra = overhead("load_extra", situation_of(model, resolved))
+    if extra.best:
+        size += extra.best
+        formula += f" + {format_size(extra.best)} that releases from 0.27 on print beyond the tensors"
     offload = resolved.asked.cpu_offload_bytes
     if offload:
         movable = size - weights.rope_bytes - weights.role_bytes(Role.EMBEDDING, Role.LM_HEAD)
@@ -237,10 +243,10 @@ def _weight_component(
     slack = 0 if plain else size // 100
     return Component(
         name="weights",
-        low=size - slack,
+        low=size - slack - (extra.best - extra.low),
         best=size,
-        high=size + slack,
-        evidence="exact" if plain else "derived",
+        high=size + slack + (extra.high - extra.best),
+        evidence="exact" if plain and not extra.high else "derived",
         formula=formula,
         source="config.json and vLLM model_executor/layers/linear.py, vocab_parallel_embedding.py",
     )
@@ -254,9 +260,9 @@ def _table(model: Model, resolved: Resolved, quantity: str, what: str) -> Compon
         what += f", without the custom all-reduce's {format_size(saved)}"
     return Component(
         name=quantity,
-        low=max(0, row.low - saved),
-        best=max(0, row.best - saved),
-        high=max(0, row.high - saved),
+        low=row.low - saved,
+        best=row.best - saved,
+        high=row.high - saved,
         evidence="measured" if row.n else "assumed",
         formula=f"{what}: {format_size(row.best)} ({format_size(row.low)} to {format_size(row.high)}, n={row.n})",
         source=row.source,

@@ -19,6 +19,8 @@ from planner.model.model import Model
 from planner.model.spec import Layer
 
 _UNKNOWN_SM_COUNT: Final = 132
+# Of a row and word: fp32 copy, its penalised and its masked copy, probabilities and log-probabilities, 4 B each
+SECOND_PASS_BYTES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +78,13 @@ def is_moe(model: Model) -> bool:
 def sampler_path(model: Model, resolved: Resolved) -> str:
     """Which sampler the profile run exercises.
 
-    "sort", "triton", "flashinfer"; "logits" (none), "copied_logits" (an fp32 copy) or "all_logits".
+    "sort", "triton", "flashinfer", "second_pass"; "logits" (none), "copied_logits" (an fp32 copy) or "all_logits".
     """
     asked, card = resolved.asked.sampler, resolved.asked.gpu
     v2 = uses_v2_runner(model, resolved)
     default = resolved.profile.v2_sampler if v2 else resolved.profile.sampler
-    if v2 and default in ("logits", "copied_logits"):
-        # the dummy requests are greedy: no top-k, no top-p
+    if v2 and default in ("logits", "copied_logits", "second_pass"):
+        # the dummy requests are greedy: no top-k, no top-p; from 0.31 a second pass tries them all
         return default
     path = {"auto": default, "pytorch": "sort"}.get(asked, asked)
     if path == "flashinfer" and asked == "auto" and card is not None and not _has_flashinfer(card):
@@ -120,6 +122,9 @@ def sampler_terms(model: Model, resolved: Resolved, path: str | None = None) -> 
         return (Term("logits", element * tokens * vocabulary, f"{tokens:,} x {vocabulary:,} x {element}"),)
     if path == "logits":
         found.append(Term("logits", element * count * vocabulary, f"{count:,} x {vocabulary:,} x {element}"))
+    elif path == "second_pass":
+        size = (element + SECOND_PASS_BYTES) * count * vocabulary
+        found.append(Term("sampler", size, f"{count:,} x {vocabulary:,} x ({element} + {SECOND_PASS_BYTES})"))
     elif path == "sort":
         size = terms.sort_sampler_peak(rows=count, vocab_size=vocabulary, logits_bytes=element)
         found.append(Term("sorting sampler", size, f"{count:,} x {vocabulary:,} x ({element} + 36)"))

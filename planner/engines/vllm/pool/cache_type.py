@@ -45,7 +45,11 @@ def stated_type(model: Model) -> str | None:
     method = str(config.get("quant_method", ""))
     inner = config.get("quantization")
     places = [part for part in (inner, config) if isinstance(part, Mapping)]
-    for key in ("kv_cache_scheme", "kv_cache_quant_algo"):
+    keys = ["kv_cache_scheme"]
+    if "config_groups" not in config:
+        # a config.json with groups of its own is all that vLLM reads: hf_quant_config.json beside it is left alone
+        keys.append("kv_cache_quant_algo")
+    for key in keys:
         for place in places:
             stated = place.get(key)
             if isinstance(stated, Mapping) and method == "compressed-tensors":

@@ -41,6 +41,8 @@ def build_pool(caches: Sequence[LayerCache], profile: EngineProfile, options: Po
     if not (options.hybrid_manager and profile.hybrid_manager):
         layers = _without_windows(layers)
     layers = _merged(layers)
+    if profile.runner == "v0" and len(layers) > 1:
+        return _one_table(layers, block_size, profile, options)
     if len(layers) == 1:
         only = layers[0]
         return _pool((Group(only, only.count),), only.page_bytes * only.count, 0, block_size, profile, options)
@@ -138,6 +140,19 @@ def _merged(layers: Sequence[PoolLayer]) -> list[PoolLayer]:
         key = replace(layer, count=0)
         counts[key] = counts.get(key, 0) + layer.count
     return [replace(key, count=count) for key, count in counts.items()]
+
+
+def _one_table(layers: list[PoolLayer], block_size: int, profile: EngineProfile, options: PoolOptions) -> Pool:
+    """V0 gives a block room in every layer, of cross attention too, whose source tokens have a table of their own.
+
+    Source: vLLM 0.7.3 `worker/cache_engine.py` get_cache_block_size, `core/block_manager.py` (cross_block_tables).
+    """
+    total = sum(layer.page_bytes * layer.count for layer in layers)
+    count = sum(layer.count for layer in layers)
+    text = max((layer for layer in layers if layer.kind != "cross"), key=lambda layer: layer.count, default=layers[0])
+    tables = [text, *(layer for layer in layers if layer.kind == "cross" and layer is not text)]
+    pool = _pool(tuple(Group(layer, count) for layer in tables), total, 0, block_size, profile, options)
+    return replace(pool, whole_blocks=True, per_layer_check=False)
 
 
 def _uniform(layers: list[PoolLayer], block_size: int, profile: EngineProfile, options: PoolOptions) -> Pool:

@@ -86,6 +86,7 @@ class Pool:
         needed_block_bytes: what the capacity check counts for a block, where that is not bytes_per_block.
         per_layer_check: the capacity check adds up layers, without the padding of groups (up to 0.13).
         weighted: a request's blocks are counted in pages of the first group, by the groups' bytes.
+        whole_blocks: a block id holds its tokens in every layer, whatever the layer is (V0).
     """
 
     groups: tuple[Group, ...]
@@ -98,6 +99,7 @@ class Pool:
     needed_block_bytes: int | None = None
     per_layer_check: bool = False
     weighted: bool = False
+    whole_blocks: bool = False
 
     def blocks_for(self, length: int) -> int:
         """Blocks that one request of `length` tokens is counted as, over all groups, in the printed concurrency."""
@@ -140,7 +142,8 @@ class Pool:
             return 0
         if self.tokens_line == "concurrency":
             return int(self.max_concurrency(num_blocks) * self.options.max_model_len)
-        return num_blocks // len(self.groups) * self.block_size * self.options.context_parallel_size
+        tables = 1 if self.whole_blocks else len(self.groups)
+        return num_blocks // tables * self.block_size * self.options.context_parallel_size
 
     def longest_length(self, available_bytes: int, *, requests: int = 1, ceiling: int = 1 << 24) -> int:
         """The longest request of which `requests` fit in this many bytes; 0 if none does."""

@@ -46,7 +46,7 @@ class EngineProfile:
         checks_free_memory: refuses to start when less is free than requested.
         sampler: "sort", "triton", "flashinfer", "logits" (no sampler in the profile run) or "all_logits".
         optional_sampler: taken instead where its package is installed, as in the official images; "": none.
-        v2_sampler: the same for the V2 runner: "copied_logits" (an fp32 copy), "logits" or "flashinfer".
+        v2_sampler: the same for the V2 runner: "copied_logits" (an fp32 copy), "logits" or "second_pass".
         v2_graph_estimate: the V2 runner estimates its graphs; before, nothing is subtracted for them.
         triton_from_rows: fewer requests than this are sorted instead.
         batch_defaults: "v0" or "v1" rules for max_num_batched_tokens and max_num_seqs.
