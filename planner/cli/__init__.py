@@ -31,7 +31,7 @@ COMMANDS: Final = {
 }
 
 # commands whose inputs are declared once, elsewhere: they read their words themselves
-_BY_DECLARATION: Final = ("serve", "train", "explain", "compare", "size", "pick", "plan")
+_BY_DECLARATION: Final = ("serve", "train", "explain", "compare", "size", "pick", "plan", "diagnose")
 
 
 def build_app(names: list[str] | None = None) -> typer.Typer:

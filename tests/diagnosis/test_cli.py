@@ -9,25 +9,25 @@ import pickle
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from planner.cli.diagnose import diagnose
 from planner.diagnosis import diagnose as diagnose_function
-from planner.errors import NotRecognised, PlannerError, SourceError, UsageError
+from planner.errors import NotRecognised, SourceError, UsageError
 from tests.diagnosis.messages.test_assembly import MESSAGE
 from tests.diagnosis.states.allocator import Allocator, OutOfMemory
 
-app = typer.Typer()
-app.command()(diagnose)
-
 
 def run(*arguments: str, stdin: str | None = None) -> str:
-    result = CliRunner().invoke(app, list(arguments), input=stdin)
-    if isinstance(result.exception, PlannerError):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    """What the command prints."""
+    printed, given = io.StringIO(), io.TextIOWrapper(io.BytesIO((stdin or "").encode()))
+    patch = pytest.MonkeyPatch()
+    try:
+        patch.setattr("sys.stdout", printed)
+        patch.setattr("sys.stdin", given)
+        assert diagnose(list(arguments)) == 0
+    finally:
+        patch.undo()
+    return printed.getvalue()
 
 
 @pytest.fixture
