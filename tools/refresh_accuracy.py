@@ -1,4 +1,4 @@
-"""Write docs/accuracy.md from its four generated pages, and the README's accuracy table from the bundled cases.
+"""Write docs/accuracy.md from its five generated pages, and the README's accuracy table from the bundled cases.
 
 The pages: `vram-planner validate --accuracy-page > docs/accuracy_serving.md`, `python -m tests.diagnosis.accuracy`, and
 docs/accuracy_training.md and docs/accuracy_probe.md as tests/validation writes them.
@@ -29,9 +29,15 @@ def main() -> None:
     rows, _ = score(cases)
     parts = [
         "# Accuracy",
-        "Four pages in one: serving, fine-tunes, the probe, out-of-memory messages. Each is generated.",
+        "Five pages in one: serving, llama.cpp, fine-tunes, the probe, out-of-memory messages. Each is generated.",
     ]
-    for name in ("accuracy_serving.md", "accuracy_training.md", "accuracy_probe.md", "accuracy_oom.md"):
+    for name in (
+        "accuracy_serving.md",
+        "accuracy_llama_cpp.md",
+        "accuracy_training.md",
+        "accuracy_probe.md",
+        "accuracy_oom.md",
+    ):
         parts.append(_one_level_down((ROOT / "docs" / name).read_text()).strip())
     (ROOT / "docs" / "accuracy.md").write_text("\n\n".join(parts) + "\n")
 

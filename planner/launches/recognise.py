@@ -15,7 +15,8 @@ _TEMPLATE: Final = re.compile(
 )
 _UNQUOTED: Final = re.compile(r"^[^\"'#\n]*[:=-]\s*\{\{", re.MULTILINE)
 _PYTHON_START: Final = re.compile(
-    r"^(?:import \w|from [\w.]+ import |@|def \w+\(|class \w+[(:]|async def |if __name__|\"\"\"|''')", re.MULTILINE
+    r"^(?:import \w|from [\w.]+ import |@(?!echo)|def \w+\(|class \w+[(:]|async def |if __name__|\"\"\"|''')",
+    re.MULTILINE,
 )
 _YAML_START: Final = re.compile(r"^(?:---|%YAML|- |[\"']?[A-Za-z_.<][\w./<-]*[\"']?\s*:(?:\s|$)|\{\{)")
 _FENCE: Final = re.compile(r"^[ \t]{0,3}(?:```|~~~)", re.MULTILINE)
@@ -86,6 +87,8 @@ def looks_like_markdown(text: str, name: str) -> bool:
 
 def looks_like_python(text: str, name: str) -> bool:
     """A Python script, by its name or its first statements."""
+    if name.lower().endswith((".bat", ".cmd")):
+        return False
     return name.endswith(".py") or (not name.endswith((".sh", ".ps1")) and _PYTHON_START.search(text) is not None)
 
 

@@ -55,6 +55,8 @@ class LaunchPlan:
         device: ids of the devices it is pinned to, separated by commas.
         variant: a program that is planned as another one.
         beside: names of servers that run on the same device at the same time.
+        sees_all: it is given every device of its machine.
+        open: inputs that are stated and whose value is not known.
         environment: names of the variables that were set, never their values.
     """
 
@@ -80,6 +82,8 @@ class LaunchPlan:
     environment: tuple[str, ...] = ()
     gpus_stated: bool = False
     beside: tuple[str, ...] = ()
+    open: list[str] = field(default_factory=list)
+    sees_all: bool = False
 
     def get(self, name: str, default: Any = None) -> Any:
         """The stated value of an input."""

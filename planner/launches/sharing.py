@@ -17,8 +17,14 @@ def fraction(plan: LaunchPlan) -> float:
     return float(value)
 
 
-def same_device(one: LaunchPlan, other: LaunchPlan) -> bool:
-    """Whether two servers are pinned to a common device."""
+def same_device(one: LaunchPlan, other: LaunchPlan, *, together: bool = False) -> bool:
+    """Whether two servers are pinned to a common device.
+
+    Args:
+        together: they run on one machine at the same time, so that one that sees every device shares the others'.
+    """
+    if together and (one.sees_all or other.sees_all):
+        return True
     if one.device is None or other.device is None:
         return bool(one.name and other.name and other.name in one.beside)
     return bool(set(one.device.split(",")) & set(other.device.split(",")))
@@ -28,7 +34,7 @@ def say_sharing(launch: Launch) -> None:
     """A note for each pair of servers on one device, with the sum of their fractions where both are vLLM's."""
     serving = [plan for plan in launch.plans if plan.kind == "serve"][:50]
     for one, other in combinations(serving, 2):
-        if not same_device(one, other):
+        if not same_device(one, other, together=launch.form == "compose"):
             continue
         names = f"{one.name or one.model} and {other.name or other.model}"
         where = f"device {one.device}" if one.device else "one device"
@@ -47,6 +53,8 @@ def say_sharing(launch: Launch) -> None:
 def overcommitted(launch: Launch) -> bool:
     """Whether vLLM servers on one device ask for more than the whole card."""
     serving = [plan for plan in launch.plans if plan.kind == "serve" and plan.tool == "vllm"][:50]
+    together = launch.form == "compose"
     return any(
-        same_device(one, other) and fraction(one) + fraction(other) > 1 for one, other in combinations(serving, 2)
+        same_device(one, other, together=together) and fraction(one) + fraction(other) > 1
+        for one, other in combinations(serving, 2)
     )

@@ -1,4 +1,4 @@
-"""A start-up log of SGLang or TensorRT-LLM beside the plan of the same start.
+"""A start-up log of SGLang, TensorRT-LLM, llama.cpp or Ollama beside the plan of the same start.
 
 The engine reads its own log; the arguments that it states, with the card from the caller, are planned again.
 """
@@ -14,12 +14,16 @@ from typing import Any, Final
 from planner.contract.engine import Engine, MeasuredStart, find_engine
 from planner.contract.parser import parse
 from planner.contract.plan import ServingPlan
+from planner.engines.llama_cpp import log as llama_log
+from planner.engines.llama_cpp.plan import LlamaPlan
+from planner.engines.llama_cpp.section import device_names
 from planner.engines.sglang import log as sglang_log
 from planner.engines.sglang.plan import SglangPlan
 from planner.engines.sglang.tables.dates import release_of_day
 from planner.engines.tensorrt_llm import log as tensorrt_log
 from planner.errors import NotRecognised, PlannerError, SourceError, UsageError
 from planner.model.load import load_model
+from planner.units import GIB
 from planner.validation import sglang, tensorrt_llm
 from planner.validation.cases import Case
 from planner.validation.log import LoggedError, StartLog
@@ -31,6 +35,7 @@ _DAY: Final = re.compile(r"20\d\d-\d\d-\d\d")
 _READERS: Final[dict[str, Callable[[Iterable[str]], MeasuredStart]]] = {
     "sglang": sglang_log.read_log,
     "tensorrt-llm": tensorrt_log.read_log,
+    "llama.cpp": llama_log.read_log,
 }
 # options of the start that name where things lie, not what they are
 _DROPPED: Final = ("--model-path",)
@@ -67,7 +72,9 @@ def logged_start(
             if start.version is None and name == "sglang":
                 start = replace(start, version=_release_of(lines))
             return _compared(find_engine(name), start, path.name, len(lines), model, gpu, gpu_memory)
-    raise NotRecognised("no start-up line of vLLM, SGLang or TensorRT-LLM in this text; pass the engine's whole log")
+    raise NotRecognised(
+        "no start-up line of vLLM, SGLang, TensorRT-LLM or llama.cpp in this text; pass the engine's whole log"
+    )
 
 
 def _lines(path: Path) -> list[str]:
@@ -136,7 +143,7 @@ def _plan(engine: Engine, start: MeasuredStart, model: str, gpu: str | None, gpu
     if not model:
         raise UsageError("the log names no model: pass it, validate --log FILE MODEL", field="model")
     words = list(start.words)
-    for option in _DROPPED:
+    for option in (*_DROPPED, *(("--quantization",) if model.endswith(".gguf") else ())):
         if option in words:
             place = words.index(option)
             del words[place : place + 2]
@@ -148,7 +155,7 @@ def _plan(engine: Engine, start: MeasuredStart, model: str, gpu: str | None, gpu
 
 def _known(deployment: Any) -> dict[str, object]:
     """What a measured case says of the command, under its names."""
-    found: dict[str, object] = {"tensor_parallel": deployment.tp_size}
+    found: dict[str, object] = {"tensor_parallel": getattr(deployment, "tp_size", 1)}
     for name in ("mem_fraction_static", "max_running_requests", "max_total_tokens", "context_length"):
         value = getattr(deployment, name, None)
         if value is not None:
@@ -172,7 +179,36 @@ def _tensorrt_rows(case: Case, plan: ServingPlan) -> Iterable[Row]:
     yield from tensorrt_llm.planned_rows(case, plan)
 
 
+def _llama_rows(case: Case, plan: ServingPlan) -> Iterable[Row]:
+    """Every printed buffer beside the planned one; caches of a device together."""
+    assert isinstance(plan, LlamaPlan)
+    if plan.run is None or plan.buffers is None:
+        return
+    buffers = plan.buffers
+    for index, device in enumerate(device_names(plan.run)):
+        planned = {
+            "model": buffers.model[index],
+            "kv": buffers.full[index] + buffers.window[index],
+            "rs": buffers.state[index],
+            "compute": buffers.compute[index],
+        }
+        for kind, size in planned.items():
+            measured = case.number(f"{kind}_{device}_bytes")
+            if measured:
+                name, group = f"{kind} {device}", (plan.model.id,)
+                yield Row(
+                    case=case,
+                    component=name,
+                    mode=COMMAND_LINE,
+                    planned=size / GIB,
+                    measured=measured / GIB,
+                    unit="GiB",
+                    group=group,
+                )
+
+
 _ROWS: Final[dict[str, Callable[[Case, Any], Iterable[Row]]]] = {
     "sglang": _sglang_rows,
     "tensorrt-llm": _tensorrt_rows,
+    "llama.cpp": _llama_rows,
 }

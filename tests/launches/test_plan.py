@@ -160,9 +160,10 @@ def test_host_memory_below_what_loading_takes_is_exit_137_foretold(plan: Any) ->
     words += " --per_device_train_batch_size=1 --bf16=True --gradient_checkpointing --deepspeed"
     config = {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}
     container = {
-        "name": "t", "command": [*words.split(), json.dumps(config)],
+        "name": "t",
+        "command": [*words.split(), json.dumps(config)],
         "resources": {"limits": {"memory": "16Gi", "nvidia.com/gpu": 2}},
-    }  # fmt: skip
+    }
     spec = {"template": {"spec": {"containers": [container]}}}
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": spec}
     done = plan(json.dumps(job, indent=1), "--gpu", "h100-sxm-80gb")

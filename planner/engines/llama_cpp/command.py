@@ -29,7 +29,12 @@ def command_words(plan: LlamaPlan) -> Sequence[str]:
         if placement.experts_on_host and not asked.cpu_moe:
             always["n_cpu_moe"] = placement.experts_on_host
     words = [PROGRAM, "-m", name]
-    return [*words, *words_of(asked, always=always, leave=("quantization", *_repeated(asked))), *_pairs(asked)]
+    return [
+        *words,
+        *words_of(asked, always=always, leave=("quantization", *_repeated(asked))),
+        *_pairs(asked),
+        *asked.passed,
+    ]
 
 
 def _repeated(asked: Any) -> tuple[str, ...]:

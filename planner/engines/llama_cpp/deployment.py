@@ -71,6 +71,7 @@ class Deployment(Card):
         gpus: all cards where they are several: "2x3090", "4090,3090".
         host_memory_bytes: RAM of the machine.
         variant: the program that runs llama.cpp.
+        passed: words of options that are no input here.
         output_on_host: no option: a program that places layers itself leaves the output layer in RAM.
     """
 
@@ -270,6 +271,7 @@ class Deployment(Card):
     fused_moe: Annotated[bool, option("ik_llama.cpp: fused experts.", "--fused-moe", "-fmoe", panel=PROGRAM)] = False
 
     output_on_host: bool = False
+    passed: tuple[str, ...] = ()
 
     @staticmethod
     def settle(given: Mapping[str, Any]) -> dict[str, Any]:

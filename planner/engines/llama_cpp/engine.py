@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Sequence
-from functools import cache
-from importlib.resources import files
 from typing import Final
 
 from planner.contract.engine import Axes, Layout, MeasuredStart, PlannedEach, Prepared
@@ -18,6 +15,7 @@ from planner.engines.llama_cpp.deployment import Deployment as LlamaDeployment
 from planner.engines.llama_cpp.levers import serving_levers
 from planner.engines.llama_cpp.plan import LlamaPlan, plan_serving
 from planner.engines.llama_cpp.section import section
+from planner.engines.llama_cpp.tables.options import other_options
 from planner.engines.llama_cpp.tables.releases import NEWEST
 from planner.hardware.gpus import Gpu
 from planner.memory.usual_formats import UsualFormat
@@ -48,15 +46,15 @@ class LlamaCpp:
 
     def takes(self, option: str) -> Takes | None:
         """What an option of llama-server takes that is no input here."""
-        return _others().get(option)
+        return other_options().get(option)
 
     def options(self) -> Iterable[str]:
         """Every option of llama-server that is no input here."""
-        return _others()
+        return other_options()
 
     def deployment(self, parsed: Parsed, **more: object) -> LlamaDeployment:
         """The deployment of a command line."""
-        return parsed.record(LlamaDeployment, **more)
+        return parsed.record(LlamaDeployment, passed=parsed.passed, **more)
 
     def plan(
         self,
@@ -102,15 +100,6 @@ class LlamaCpp:
         from planner.engines.llama_cpp.log import read_log
 
         return read_log(lines)
-
-
-@cache
-def _others() -> dict[str, Takes]:
-    text = files("planner.engines.llama_cpp.tables").joinpath("other_options.csv").read_text("utf-8")
-    found: dict[str, Takes] = {}
-    for row in csv.DictReader(text.splitlines()):
-        found[row["option"]] = "value" if row["takes"] == "value" else "switch"
-    return found
 
 
 LLAMA_CPP: Final = LlamaCpp()

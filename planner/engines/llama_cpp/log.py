@@ -16,7 +16,8 @@ _BUFFER: Final = re.compile(
     r"\b([A-Za-z]+\d*(?:_Host|_Mapped|_REPACK)?)\s+(model|KV|RS|compute|output) buffer size\s*=\s*([\d.]+) MiB",
     re.ASCII,
 )
-_SETTING: Final = re.compile(r"\b(n_ctx|n_batch|n_ubatch|n_seq_max|flash_attn)\s*=\s*(\w+)", re.ASCII)
+_SETTING: Final = re.compile(r"\b(n_ctx|n_batch|n_ubatch|n_seq_max|flash_attn|kv_unified)\s*=\s*(\w+)", re.ASCII)
+_FILE_TYPE: Final = re.compile(r"\bfile type\s*=\s*([\w.]+)(?: - (Small|Medium|Large))?", re.ASCII)
 _OFFLOADED: Final = re.compile(r"offloaded (\d+)/(\d+) layers to GPU", re.ASCII)
 _CACHE: Final = re.compile(r"\bK \((\w+)\):.*\bV \((\w+)\):", re.ASCII)
 _OLLAMA: Final = re.compile(
@@ -31,7 +32,12 @@ _ERRORS: Final = (
     re.compile(r"failed to create context.*"),
 )
 _UNITS: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-_OPTIONS: Final = {"n_ctx": "-c", "n_batch": "-b", "n_ubatch": "-ub", "n_seq_max": "-np"}
+_OPTIONS: Final = {
+    "n_ctx": "--ctx-size",
+    "n_batch": "--batch-size",
+    "n_ubatch": "--ubatch-size",
+    "n_seq_max": "--parallel",
+}
 _OLLAMA_KIND: Final = {"model weights": "model", "kv cache": "kv", "compute graph": "compute"}
 
 
@@ -61,17 +67,24 @@ def read_log(lines: Iterable[str]) -> MeasuredStart:
         if setting and setting[1] in _OPTIONS and setting[2].isdigit():
             words[_OPTIONS[setting[1]]] = setting[2]
         elif setting and setting[1] == "flash_attn":
-            words["-fa"] = "on" if setting[2] in ("1", "true", "enabled", "auto") else "off"
+            words["--flash-attn"] = "on" if setting[2] in ("1", "true", "enabled", "auto") else "off"
+        elif setting and setting[1] == "kv_unified":
+            words["--kv-unified"] = "true" if setting[2] in ("1", "true") else "false"
         offloaded = _OFFLOADED.search(line)
         if offloaded:
-            words["-ngl"] = offloaded[1]
+            words["--n-gpu-layers"] = offloaded[1]
+        kind = _FILE_TYPE.search(line)
+        if kind:
+            words["--quantization"] = kind[1] + (f"_{kind[2][0]}" if kind[2] else "")
         types = _CACHE.search(line)
         if types:
-            words["-ctk"], words["-ctv"] = types[1], types[2]
+            words["--cache-type-k"], words["--cache-type-v"] = types[1], types[2]
         found = _VERSION.search(line)
         if version is None and found:
             version = f"b{found[1] or found[2]}"
         if error is None:
             error = next((match[0][:300] for match in (one.search(line) for one in _ERRORS) if match), None)
+    if words:
+        words["--fit"] = "off"  # what was loaded is what it chose
     flat = tuple(word for pair in words.items() for word in pair)
     return MeasuredStart(version=version, words=flat, measured=figures, error=error)

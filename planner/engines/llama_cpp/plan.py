@@ -17,6 +17,7 @@ from planner.engines.llama_cpp.fit import fitted
 from planner.engines.llama_cpp.layout.cache import unsupported_caches
 from planner.engines.llama_cpp.outside import context_of, late_copies_bytes
 from planner.engines.llama_cpp.resolve import Refused, Run, resolve
+from planner.engines.llama_cpp.tables.options import not_known
 from planner.errors import UnsupportedArchitecture, UsageError
 from planner.hardware.gpus import Gpu
 from planner.model.model import Model
@@ -320,6 +321,8 @@ def _notes(model: Model, deployment: Deployment, run: Run, context: int) -> Iter
             f"n_ctx_seq ({context}) > n_ctx_train ({model.longest_request}) -- possible training context overflow:"
             " the engine reserves it, and serves no longer request than the model was made for"
         )
+    for name in not_known(deployment.passed):
+        yield f"{name}: not known whether memory depends on it"
     if not deployment.host_memory_bytes:
         yield "RAM is not judged: state it with --host-memory"
     if deployment.mlock or not deployment.mmap:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from planner.contract.inputs import echo
-from planner.contract.section import Section, default_section
+from planner.contract.section import Breakdown, Section, default_section
 from planner.units import MIB
 
 if TYPE_CHECKING:
@@ -58,9 +59,19 @@ def section(plan: LlamaPlan) -> Section:
         }
     }
     told = default_section(plan, headline=headline, inputs=echo(plan.deployment) | decided, extra=extra)
-    return default_section(
-        plan, headline=headline, lines=(*told.lines, *lines), inputs=echo(plan.deployment) | decided, extra=extra
+    return replace(
+        told,
+        lines=(*told.lines, *lines),
+        breakdowns=tuple(
+            _without_total(one) if one.title == "host" and not plan.devices[-1].total_bytes else one
+            for one in told.breakdowns
+        ),
     )
+
+
+def _without_total(breakdown: Breakdown) -> Breakdown:
+    """The host's rows where nobody said how much RAM there is."""
+    return replace(breakdown, rows=tuple(row for row in breakdown.rows if row.label not in ("total", "left")))
 
 
 def device_names(run: Run) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from planner.contract.inputs import input_named
+from planner.engines.vllm.json_inputs import draft_tokens_of
 from planner.engines.vllm.tables.profile import parse_version
 from planner.errors import UsageError
 from planner.model.caches import CrossCache, KeyValueCache
@@ -31,6 +32,12 @@ def check_together(deployment: Deployment) -> None:
     """
     if deployment.max_model_len == 0:
         raise UsageError("--max-model-len is 0; expected 1 or more, or -1 for what fits", field="max_model_len")
+    counted, config = deployment.num_speculative_tokens, deployment.speculative_config
+    if counted and config is not None and counted != draft_tokens_of(config):
+        raise UsageError(
+            "--num-speculative-tokens and --speculative-config say different numbers of tokens; give the second",
+            field="num_speculative_tokens",
+        )
     if deployment.lora_slots and deployment.max_lora_rank not in _LORA_RANKS:
         ranks = ", ".join(str(rank) for rank in _LORA_RANKS)
         raise UsageError(f"--max-lora-rank is {deployment.max_lora_rank}; vLLM takes {ranks}", field="max_lora_rank")

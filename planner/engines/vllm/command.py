@@ -49,7 +49,7 @@ def command_words(plan: VllmPlan) -> list[str]:
 def _drafts(plan: VllmPlan) -> Iterator[str]:
     """The model's own draft layers, in the words of the release."""
     asked = plan.resolved.asked
-    if not asked.num_speculative_tokens:
+    if not asked.num_speculative_tokens or asked.speculative_config is not None:
         return
     if version_has("--speculative-config", plan.engine_version):
         yield from (

@@ -44,7 +44,9 @@ def plan_serving(
             f" for about k x {fraction:g}"
         )
     others = deployment.already_used_bytes + (instances - 1) * held
-    return plan_one(model, replace(deployment, already_used_bytes=others), workload, notes=(*notes, *said))
+    found = plan_one(model, replace(deployment, already_used_bytes=others), workload, notes=(*notes, *said))
+    # asked again, it must not count the others twice
+    return replace(found, deployment=replace(found.deployment, already_used_bytes=deployment.already_used_bytes))
 
 
 def footprint_bytes(plan: VllmPlan) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from planner.contract.inputs import words_of
+from planner.contract.inputs import inputs_of, words_of
 from planner.engines.vllm.deployment import Deployment
 from planner.engines.vllm.tables.flags import check_versions, read_other_flags
 from planner.engines.vllm.tables.profile import EngineProfile
@@ -22,6 +22,20 @@ def check_options(deployment: Deployment, typed: tuple[str, ...]) -> None:
     check_versions(typed, deployment.engine_version)
 
 
+def check_release(deployment: Deployment) -> None:
+    """Every input that is set is one of this release, whoever set it.
+
+    Raises:
+        UsageError: as `check_options`.
+    """
+    stated = (
+        one.spelling
+        for one in inputs_of(type(deployment))
+        if not one.option.ours and getattr(deployment, one.name) != one.default
+    )
+    check_versions(stated, deployment.engine_version)
+
+
 def notes_on_options(deployment: Deployment, profile: EngineProfile) -> Iterator[str]:
     """What a reader should know of options that have no effect, or one that is not planned.
 
@@ -31,6 +45,8 @@ def notes_on_options(deployment: Deployment, profile: EngineProfile) -> Iterator
     if deployment.passed:
         own = [word for word in words_of(deployment) if word.startswith("--")]
         yield from read_other_flags(list(deployment.passed), version=profile.version, own=own)
+    if deployment.kv_transfer_config is not None:
+        yield "--kv-transfer-config: not planned, though memory may depend on it: buffers of the connector"
     if deployment.swap_space_bytes is not None:
         yield _swap_note(profile)
 

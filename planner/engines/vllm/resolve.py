@@ -9,7 +9,7 @@ from planner.contract.inputs import check
 from planner.engines.vllm.checks import check_block_size, check_capability, check_context_parallel, check_together
 from planner.engines.vllm.deployment import Deployment
 from planner.engines.vllm.json_inputs import override_notes, overrides_of, speculation_notes
-from planner.engines.vllm.options import notes_on_options
+from planner.engines.vllm.options import check_release, notes_on_options
 from planner.engines.vllm.tables.architectures import architecture_note
 from planner.engines.vllm.tables.first_v1 import why_v0
 from planner.engines.vllm.tables.profile import EngineProfile, profile_with_runner
@@ -75,6 +75,7 @@ def resolve(model: Model, deployment: Deployment) -> Resolved:
             option.
     """
     check(deployment)
+    check_release(deployment)
     fallback = why_v0(model, deployment)
     profile = profile_with_runner(deployment.engine_version, "v0" if fallback else deployment.model_runner)
     check_together(deployment)
@@ -142,10 +143,10 @@ def _dtype(model: Model, deployment: Deployment, notes: list[str]) -> str:
         stored = model.spec.dtype
         if stored is None:
             notes.append("the config states no dtype: bfloat16 is assumed")
-            return "bfloat16"
+            stored = "bfloat16"
         if stored == "float32":
-            notes.append("the checkpoint is float32: vLLM's --dtype auto runs it in bfloat16")
-            return "bfloat16"
+            notes.append("the checkpoint is float32: vLLM's --dtype auto runs it in 16 bit")
+            stored = "bfloat16"
         if stored == "bfloat16" and deployment.gpu is not None and not deployment.gpu.supports_bf16:
             notes.append(f"{deployment.gpu.name} has no bfloat16: float16 is used")
             return "float16"

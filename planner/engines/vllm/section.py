@@ -133,7 +133,7 @@ def _inputs(plan: VllmPlan) -> dict[str, object]:
         "other_options": list(asked.passed),
         "weight_format": plan.scheme.label,
     }
-    return echo(asked) | decided
+    return echo(plan.deployment) | decided
 
 
 def _extra(plan: VllmPlan) -> dict[str, object]:

@@ -217,6 +217,8 @@ def _read(kind: str, text: str) -> Any:
     if kind == "onoff":
         lowered = text.lower()
         return "on" if lowered in _TRUE else "off" if lowered in _FALSE else lowered
+    if kind == "share":
+        return float(text) if re.fullmatch(r"\d*\.?\d+", text) else text
     if kind == "layers":
         return text if text in ("auto", "all") else _whole(text)
     if kind == "ints":

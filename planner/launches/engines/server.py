@@ -96,6 +96,7 @@ def _put(context: Context, plan: LaunchPlan, option: Option, one: Given, place: 
         for word in missing:
             context.missing(word, one.spelled)
         context.launch.skip(f"{one.spelled} {missing[0].text} (line {one.line})", matters=True)
+        plan.open.append(option.name)
         return
     if how == "stated" and value is not None:
         how = value.how
@@ -226,6 +227,8 @@ def settle_model(context: Context, plan: LaunchPlan, word: Argument | None, arou
     if text in around.models or text in context.downloads:
         plan.model = around.models.get(text) or context.downloads[text]
         plan.model_source = around.model_sources.get(text, f"downloaded to {text}")
+        if "://" in plan.model:
+            context.launch.need("model", f"{plan.model} is not here: it is mounted at {text}", settle="model")
         return True
     for inside, outside in around.mounts.items():
         if text == inside or text.startswith(inside + "/"):
@@ -261,6 +264,7 @@ def settle_gpus(context: Context, plan: LaunchPlan, around: Surroundings, enviro
         needed //= max(1, plan.get("dp-size", 1))
     stated, device = around.gpus, around.device
     unknown = around.gpus_unknown
+    sizes_open = any(name in plan.open for name in PARALLEL.get(plan.tool, ()))
     for name in _VISIBLE:
         variable = environment.get(name)
         if variable is not None and not variable.missing:
@@ -270,16 +274,19 @@ def settle_gpus(context: Context, plan: LaunchPlan, around: Surroundings, enviro
                 break
             unknown = unknown or (variable.text.strip().lower() == "all" and around.gpus is None)
     plan.device = plan.device or device
+    plan.sees_all = unknown and stated is None
     if device is not None and plan.card is None:
         context.launch.note(f"the card itself is not stated, only device ids {device}")
     plan.gpus_stated = stated is not None
     several = around.nodes is not None and around.nodes > 1
     if stated is not None:
         plan.gpus = stated
-        if stated > needed and plan.tool in PARALLEL and not several:
+        if stated > needed and plan.tool in PARALLEL and not several and not sizes_open:
             context.launch.note(f"{stated} GPUs are stated and the server uses {needed}: {stated - needed} stay idle")
-        if stated < needed and not several and not around.group_gpus:
+        if stated < needed and not sizes_open and not several and not around.group_gpus:
             raise_fewer(context, plan, stated, needed)
+    elif sizes_open:
+        plan.gpus = None
     elif unknown:
         plan.gpus = None
         context.launch.note(f"the number of cards is not stated (all); the server uses {needed}")

@@ -142,7 +142,9 @@ def _hugging_face(
         if isinstance(size, int) and option not in plan.inputs:
             plan.inputs[option] = Value(size, worker.line_of(key), context.file)
     if worker:
-        around.group_gpus = True
+        pods = plan.get("pipeline-parallel-size", 1)
+        around.group_gpus, around.nodes = True, pods
+        around.gpus = around.gpus * pods if around.gpus is not None else None
     stated = ids[-1] if ids else others.get("model") if not source else None
     model = stated.values[0] if stated is not None and stated.values else Argument(_MOUNT, 1) if source else None
     if model is None and "model" in others and others["model"].values:

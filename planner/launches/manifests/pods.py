@@ -116,7 +116,7 @@ def read_container(
     if version is not None:
         around.version, around.version_source = version, "image tag"
     devices(context, container, around, place.group)
-    memory(container, spec, around)
+    memory(container, spec, around, context)
     if card is not None:
         around.card, around.card_key = card.text, card.key
     unknown = [str(key)[:40] for key in container if key not in _KNOWN_CONTAINER_KEYS]
@@ -230,13 +230,16 @@ def devices(context: Context, container: Map, around: Surroundings, group: int =
         context.launch.note("GPUs come by resourceClaims (DRA): their number is not stated here")
 
 
-def memory(container: Map, spec: Map, around: Surroundings) -> None:
+def memory(container: Map, spec: Map, around: Surroundings, context: Context | None = None) -> None:
     """Memory limit and request, and the memory volume at /dev/shm."""
     resources = as_map(container.get("resources"))
     limit = kubernetes_size(as_map(resources.get("limits")).get("memory"))
     request = kubernetes_size(as_map(resources.get("requests")).get("memory"))
     if limit is not None:
         around.host["memory_limit_bytes"] = limit
+    stated = str(as_map(resources.get("limits")).get("memory", ""))
+    if context is not None and stated.endswith("m"):
+        context.launch.note(f"the memory limit {stated[:20]} is in thousandths of a byte: Mi is meant")
     if request is not None and request != limit:
         around.host["memory_request_bytes"] = request
     if spec.get("hostIPC") is True:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any, Final
 
 from planner.launches.context import Context, Surroundings
@@ -34,19 +35,19 @@ class Script:
     def __init__(self, context: Context, text: str, *, file: str, first_line: int, words: dict[str, Any]) -> None:
         self.context, self.file = context, file
         self.lines = first_line - 1
-        tree = self.tree = parse(text, first_line)
+        tree, self.nodes = parse(text, first_line)
         self.module, self.calls = declarations(tree)
         self.module.given = context.settings.values
         self.module.words = words
         self.evaluator = Evaluator(self.module)
         self.imports = {
             alias.asname or alias.name: node.module or ""
-            for node in ast.walk(tree)
+            for node in self.nodes
             if isinstance(node, ast.ImportFrom)
             for alias in node.names
         } | {
             (alias.asname or alias.name): alias.name
-            for node in ast.walk(tree)
+            for node in self.nodes
             if isinstance(node, ast.Import)
             for alias in node.names
         }
@@ -55,7 +56,7 @@ class Script:
         """os.environ["NAME"] = value, in order."""
         return [
             (str(target.slice.value), node.value)
-            for node in ast.walk(self.tree)
+            for node in self.nodes
             if isinstance(node, ast.Assign)
             for target in node.targets
             if isinstance(target, ast.Subscript)
@@ -95,8 +96,8 @@ class Script:
         return found
 
 
-def parse(text: str, first_line: int = 1) -> ast.Module:
-    """The syntax tree of a script; shell and magic lines of a notebook are blanked.
+def parse(text: str, first_line: int = 1) -> tuple[ast.Module, list[ast.AST]]:
+    """(syntax tree, all its nodes) of a script; shell and magic lines of a notebook are blanked.
 
     Raises:
         LaunchError: no Python, or nested too deep; names the line.
@@ -110,10 +111,10 @@ def parse(text: str, first_line: int = 1) -> ast.Module:
         ) from None
     except (RecursionError, MemoryError, ValueError):
         raise LaunchError(f"line {first_line}: not Python, or nested too deep", form="python") from None
-    for count, _ in enumerate(ast.walk(tree)):
-        if count > _MOST_NODES:
-            raise LaunchError("the script is too large to be read", form="python")
-    return tree
+    nodes = list(islice(ast.walk(tree), _MOST_NODES + 1))
+    if len(nodes) > _MOST_NODES:
+        raise LaunchError("the script is too large to be read", form="python")
+    return tree, nodes
 
 
 def read_python(

@@ -125,8 +125,10 @@ class _Reader:
         run.plan.tool = "unsloth" if unsloth else "trl" if trl else "transformers"
         if script.context.versions.get(run.plan.tool):
             run.plan.version, run.plan.version_source = script.context.versions[run.plan.tool]
+        run.has_config = False
         for call in self.calls:
             kind = TRAINING[call.last]
+            run.has_config = run.has_config or kind in ("config", "trainer")
             if kind == "config":
                 self.config(call)
             elif kind == "trainer":

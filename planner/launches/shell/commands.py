@@ -8,7 +8,9 @@ from typing import Final
 
 from planner.launches.around import image_engine
 from planner.launches.context import Context, Surroundings
+from planner.launches.documents import read_yaml
 from planner.launches.engines.others import read_llama, read_lms, read_ollama, read_sglang, read_trtllm
+from planner.launches.engines.server import start_plan
 from planner.launches.engines.vllm import read_vllm, without_entrypoint
 from planner.launches.record import LaunchError, LaunchPlan, Value
 from planner.launches.shell.script import Argument, Command, Reader, Script, Variable
@@ -214,10 +216,8 @@ def _named(
         head, equals, value = word.text.partition("=")
         if head in ("--model-id", "--model", "--model-path") and (equals or index + 1 < len(rest)):
             model = value if equals else rest[index + 1].text
-    plan = LaunchPlan(
-        kind="serve", tool=engine, model=model, host=dict(around.host), gpus=around.gpus, name=around.name
-    )
-    plan.environment = tuple(sorted(environment))
+    plan = start_plan(context, engine, around, environment)
+    plan.model, plan.gpus = model, around.gpus
     if model is None:
         context.launch.need("model", "none is stated", settle="model")
     return plan
@@ -285,9 +285,10 @@ def _kubectl(context: Context, rest: Words, environment: Environment, around: Su
         if words:
             _dispatch(context, words, environment, around, command)
     elif command.heredoc is not None:
-        from planner.launches.reading import read_text
+        from planner.launches.manifests.kubernetes import read_manifests
 
-        read_text(context, command.heredoc.body, first_line=command.heredoc.line)
+        body, line = command.heredoc.body, command.heredoc.line
+        read_manifests(context, read_yaml(body, form="kubernetes", first_line=line))
 
 
 def _in_container(

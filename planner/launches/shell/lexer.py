@@ -13,6 +13,9 @@ from typing import Final, NamedTuple
 from planner.launches.record import LaunchError
 
 _PLAIN: Final = re.compile(r"[^\s'\"\\$`;&|<>()#]+")
+# A word of one plain piece, and lines that hold nothing but a comment: most of a script.
+_SIMPLE: Final = re.compile(r"[A-Za-z_./:@%,+-][\w./:=@%,+-]*(?=[ \t\n]|$)(?!\+?=\()")
+_NOTHING: Final = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)+")
 _BLANKS: Final = re.compile(r"[ \t\f\v]+")
 _IN_QUOTES: Final = re.compile(r'[^"\\$`\n]+')
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]|[@*#?$!-]")
@@ -127,12 +130,36 @@ class _Lexer:
             raise LaunchError(f"line {first_line}: brackets nested too deep", form="shell")
 
     def run(self) -> Lexed:
+        fresh = True
         while self.at < len(self.text):
+            if fresh and not self.pending:
+                self._skip_nothing()
+            before = len(self.tokens)
             self._step()
+            last = self.tokens[-1] if len(self.tokens) > before else None
+            fresh = isinstance(last, Token) and last.operator == "\n"
         return Lexed(self.tokens, self.comments)
+
+    def _skip_nothing(self) -> None:
+        """Lines of blanks and comments at once; they end the command before them as one line end does."""
+        found = _NOTHING.match(self.text, self.at)
+        if found is None:
+            return
+        for line in found[0].split("\n")[:-1]:
+            bare = line.lstrip()
+            if bare:
+                self.comments.append((self.line, bare[1:500].strip()))
+            self.line += 1
+        self.at = found.end()
 
     def _step(self) -> None:
         text = self.text
+        simple = _SIMPLE.match(text, self.at)
+        if simple:
+            word = Word(self.line, [Part("text", simple[0], False)])
+            self.at = simple.end()
+            self._add(word)
+            return
         blanks = _BLANKS.match(text, self.at)
         if blanks:
             self.at = blanks.end()
@@ -169,6 +196,9 @@ class _Lexer:
         word = self._word()
         if word.array is None and not word.quoted and word.literal == " ":
             return
+        self._add(word)
+
+    def _add(self, word: Word) -> None:
         self.tokens.append(Token(word.line, word=word))
         self.run_length += 1
         if self.run_length > MOST_WORDS:

@@ -30,6 +30,59 @@ _OPENS: Final = {
 }
 _CLOSES: Final = {"fi": "if", "esac": "case", "done": "loop", "}": "{"}
 _CONTINUES: Final = ("then", "else", "elif", "do", "!", "time")
+# Programs that start nothing and leave nothing behind that matters here.
+_IDLE: Final = frozenset(
+    [
+        "echo",
+        "printf",
+        "mkdir",
+        "cd",
+        "ls",
+        "rm",
+        "cp",
+        "mv",
+        "ln",
+        "sleep",
+        "tee",
+        "grep",
+        "sed",
+        "awk",
+        "test",
+        "[",
+        "[[",
+        "wait",
+        "kill",
+        "pkill",
+        "curl",
+        "wget",
+        "chmod",
+        "chown",
+        "pwd",
+        "true",
+        "false",
+        "date",
+        "head",
+        "tail",
+        "touch",
+        "trap",
+        "shift",
+        "set",
+        "pushd",
+        "popd",
+        "git",
+        "apt",
+        "apt-get",
+        "nvidia-smi",
+        "module",
+        "ulimit",
+        "sync",
+        "clear",
+        "exit",
+        "return",
+        "break",
+        "continue",
+    ]
+)
 _MOST_COMMANDS: Final = 20_000
 _LONGEST_VALUE: Final = 100_000
 
@@ -155,6 +208,8 @@ class Reader:
                     self.exported[found[0]] = None
                 elif word.literal and re.fullmatch(r"[A-Za-z_]\w*", word.literal):
                     self.exported[word.literal] = None
+            return
+        if first in _IDLE and not any(redirect.heredoc for redirect in simple.redirects):
             return
         if first == "unset":
             for word in rest[1:]:

@@ -84,6 +84,7 @@ class Run:
         self.adapters: bool | None = None
         self.processes: int | None = None
         self.states_method = True
+        self.has_config = True
 
     def put(self, name: str, value: Any, at: Value | int, how: str | None = None) -> None:
         """An input of the plan."""
@@ -143,6 +144,8 @@ class Run:
         found = defaults(self.plan.tool, self.plan.version, self.plan.inputs)
         if not self.adapters and not self.flag("use_peft"):
             found = {name: value for name, value in found.items() if not name.startswith("lora-")}
+        if not self.has_config:
+            found.pop("per-device-train-batch-size", None)
         self.plan.defaults = {**found, **self.plan.defaults}
         return self.plan
 

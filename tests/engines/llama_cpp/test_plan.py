@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +22,7 @@ from planner.errors import UsageError
 from planner.hardware.gpus import find_gpu
 from planner.model.load import load_model
 from planner.units import GIB, MIB
+from planner.validation.engine_log import logged_start
 
 
 def plan(words: str, *, workload: Workload = ONE_REQUEST) -> LlamaPlan:
@@ -219,7 +221,7 @@ def test_a_log_says_what_it_loaded() -> None:
     assert start.measured["kv_CUDA0_bytes"] == 2304 * MIB
     assert start.measured["model_CUDA0_bytes"] == 4455.34 * MIB
     assert start.error is not None
-    assert start.words[start.words.index("-ctv") + 1] == "q8_0"
+    assert start.words[start.words.index("--cache-type-v") + 1] == "q8_0"
 
 
 def test_a_plan_is_quick() -> None:
@@ -237,3 +239,43 @@ def _seconds(model: object, deployment: Deployment) -> float:
     start = time.perf_counter()
     plan_serving(model, deployment)  # type: ignore[arg-type]
     return time.perf_counter() - start
+
+
+LOG = """\
+build: 10107 (abc) with gcc
+print_info: file type   = Q4_K - Medium
+load_tensors: offloaded 37/37 layers to GPU
+load_tensors:        CUDA0 model buffer size =  4455.34 MiB
+llama_context: n_seq_max     = 4
+llama_context: n_ctx         = 16384
+llama_context: n_batch       = 2048
+llama_context: n_ubatch      = 512
+llama_context: flash_attn    = auto
+llama_context: kv_unified    = true
+llama_kv_cache:      CUDA0 KV buffer size =  2304.00 MiB
+sched_reserve:      CUDA0 compute buffer size =   112.01 MiB
+sched_reserve:  CUDA_Host compute buffer size =   32.01 MiB
+"""
+
+
+def test_a_log_is_planned_again_and_compared(tmp_path: Path) -> None:
+    (tmp_path / "server.log").write_text(LOG)
+    found = logged_start(tmp_path / "server.log", model="Qwen/Qwen3-8B", gpu="3090")
+    assert {row.component for row in found.rows} == {"model CUDA0", "kv CUDA0", "compute CUDA0", "compute CUDA_Host"}
+    assert all(abs(row.error) < 0.001 for row in found.rows)
+
+
+@pytest.mark.parametrize("variant", ["lm-studio", "koboldcpp", "ik_llama.cpp"])
+def test_kin_have_their_own_defaults(variant: str) -> None:
+    found = plan(f"Qwen/Qwen3-8B -q Q4_K_M --gpu 3090 --variant {variant}")
+    assert found.run is not None
+    expected = {"lm-studio": 4096, "koboldcpp": 8192, "ik_llama.cpp": 40960}[variant]
+    assert found.run.geometry.n_ctx == expected
+    assert found.run.geometry.slots == 1
+
+
+def test_apples_memory_is_shared_up_to_the_wired_limit() -> None:
+    found = plan("Qwen/Qwen3-8B -q Q4_K_M --gpu m1-max-32gb -c 8192")
+    assert found.run is not None
+    assert found.run.backend == "metal"
+    assert found.devices[0].total_bytes < 32 * GIB

@@ -1,7 +1,9 @@
-"""vLLM's own command-line flags: which version has which, and whether it takes a value.
+"""vLLM's own command-line flags: which version has which, whether it takes a value, and what memory depends on it.
 
-The table (`vllm_flags.csv`) was read from `engine/arg_utils.py` and `entrypoints/openai/cli_args.py` of 13 releases
-between 0.6.6 and 0.33.0. An empty first or last version means it was there at that end.
+The table (`flags.csv`) was read from `engine/arg_utils.py` and `entrypoints/openai/cli_args.py` of 13 releases
+between 0.6.6 and 0.33.0. An empty first or last version means it was there at that end. Its column `memory` says
+whether a flag touches memory of the card, of the host, none (servers, logs, tokenizers, networks), or "unknown", where
+nobody has looked; `flags_memory.csv` says what changes.
 """
 
 from __future__ import annotations
@@ -22,14 +24,25 @@ from planner.errors import UsageError
 _NOTED_INSTEAD = ("--swap-space", "--num-speculative-tokens")
 
 
+_COLUMNS = ("flag", "takes", "first_seen", "last_seen", "memory")
+# How a flag of each kind is noted, the gravest first.
+_NOTED = {
+    "card": "accepted but not planned, though memory may depend on it: ",
+    "unknown": "accepted; not known whether memory depends on it: ",
+    "host": "accepted but not planned, host memory depends on it: ",
+    "none": "accepted, no effect on memory here: ",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A flag: "--api-key", takes "value" or "switch", and the versions it was seen in."""
+    """A flag: "--api-key", takes "value" or "switch", the versions it was seen in, and the memory it touches."""
 
     name: str
     takes: str
     first_seen: str
     last_seen: str
+    memory: str
 
 
 @cache
@@ -37,11 +50,11 @@ def vllm_flags() -> dict[str, Flag]:
     """Every known flag by name."""
     text = files("planner.engines.vllm.tables").joinpath("flags.csv").read_text("utf-8")
     rows = csv.DictReader(text.splitlines())
-    return {row["flag"]: Flag(row["flag"], row["takes"], row["first_seen"], row["last_seen"]) for row in rows}
+    return {row["flag"]: Flag(*(row[name] for name in _COLUMNS)) for row in rows}
 
 
 def read_other_flags(words: list[str], *, version: str, own: list[str]) -> tuple[str, ...]:
-    """Notes about flags that are vLLM's but are not options here: without effect on memory, or with one not planned.
+    """Notes about flags that are vLLM's but are no inputs here, by what memory depends on them.
 
     Args:
         words: the words of the command line that no option of ours took.
@@ -50,8 +63,7 @@ def read_other_flags(words: list[str], *, version: str, own: list[str]) -> tuple
     Raises:
         UsageError: a flag that vLLM never had, or that this version does not have; names the nearest.
     """
-    ignored: list[str] = []
-    unplanned: list[str] = []
+    noted: dict[str, list[str]] = {kind: [] for kind in _NOTED}
     index = 0
     while index < len(words):
         word = words[index]
@@ -75,17 +87,9 @@ def read_other_flags(words: list[str], *, version: str, own: list[str]) -> tuple
                 index += 1
         for value in values:
             _check_json(name, value)
-        what = _flags_with_memory().get(flag.name)
-        if what is None:
-            ignored.append(name)
-        else:
-            unplanned.append(f"{name} ({what})")
-    notes: tuple[str, ...] = ()
-    if unplanned:
-        notes += (f"accepted but not planned, though memory may depend on it: {', '.join(unplanned)}",)
-    if ignored:
-        notes += (f"accepted, no effect on memory here: {', '.join(ignored)}",)
-    return notes
+        what = flags_with_memory().get(flag.name)
+        noted[flag.memory].append(f"{name} ({what})" if what else name)
+    return tuple(f"{_NOTED[kind]}{', '.join(names)}" for kind, names in noted.items() if names)
 
 
 def _check_json(name: str, value: str) -> None:
@@ -130,8 +134,8 @@ def _nearest(name: str, known: list[str]) -> str:
 
 
 @cache
-def _flags_with_memory() -> dict[str, str]:
-    """Flags that are not planned here but can change memory, with what they change."""
+def flags_with_memory() -> dict[str, str]:
+    """Flags that are not planned here but can change memory of card or host, with what they change."""
     text = files("planner.engines.vllm.tables").joinpath("flags_memory.csv").read_text("utf-8")
     return {row["flag"]: row["what"] for row in csv.DictReader(text.splitlines())}
 
