@@ -26,12 +26,13 @@ COMMANDS: Final = {
     "formats": ("planner.cli.formats", "formats"),
     "engines": ("planner.cli.schema", "engines"),
     "schema": ("planner.cli.schema", "schema"),
+    "check": ("planner.cli.check", "check"),
     "probe": ("planner.cli.probe", "app"),
     "validate": ("planner.cli.validate", "validate"),
 }
 
 # commands whose inputs are declared once, elsewhere: they read their words themselves
-_BY_DECLARATION: Final = ("serve", "train", "explain", "compare", "size", "pick", "plan")
+_BY_DECLARATION: Final = ("serve", "train", "explain", "compare", "size", "pick", "plan", "check")
 
 
 def build_app(names: list[str] | None = None) -> typer.Typer:

@@ -58,7 +58,9 @@ class Asked:
 
 
 @dataclass(slots=True)
-class _Answers:
+class Answers:
+    """What was read, and the plans that were made of it."""
+
     launches: list[Launch] = field(default_factory=list)
     planned: list[Planned] = field(default_factory=list)
 
@@ -88,12 +90,7 @@ def plan(words: Sequence[str]) -> int:
     asked = parsed.record(Asked)
     if not parsed.positional:
         raise UsageError("no SOURCE: give a command in quotes, a file, a folder, or -", field="source")
-    answers = _Answers()
-    for source in sources_of(parsed.positional[0]):
-        launch = _read(source, values)
-        if launch is not None:
-            answers.launches.append(launch)
-            answers.planned += [_plan(launch, one, asked) for one in launch.plans]
+    answers = answers_of(parsed.positional[0], asked, values)
     if not answers.launches:
         raise UsageError(
             f"{parsed.positional[0][:100]}: nothing here starts a server or a training run", field="source"
@@ -101,6 +98,21 @@ def plan(words: Sequence[str]) -> int:
     _print(answers, asked)
     _complain(answers.launches)
     return answers.status
+
+
+def answers_of(text: str, asked: Asked, values: Mapping[str, str]) -> Answers:
+    """What a SOURCE launches, read and planned.
+
+    Raises:
+        PlannerError: it cannot be read.
+    """
+    answers = Answers()
+    for source in sources_of(text):
+        launch = _read(source, values)
+        if launch is not None:
+            answers.launches.append(launch)
+            answers.planned += [_plan(launch, one, asked) for one in launch.plans]
+    return answers
 
 
 def _settled(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
@@ -248,7 +260,7 @@ def _host(launch: Launch, found: Planned, asked: Asked) -> None:
             found.status, found.message = 1, short
 
 
-def _print(answers: _Answers, asked: Asked) -> None:
+def _print(answers: Answers, asked: Asked) -> None:
     if asked.format == "json":
         print(json.dumps(launches_json(answers.launches, answers.planned), indent=1))
     elif asked.format == "csv":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeVar
 
 from planner.cli.help import print_help
@@ -14,6 +14,7 @@ from planner.contract.export_name import read_export
 from planner.contract.inputs import inputs_of, option
 from planner.contract.parser import Parsed, dashed, parse
 from planner.errors import UsageError
+from planner.hardware.spelled import parse_equal_cards
 from planner.model.load import load_model
 from planner.model.model import Model
 
@@ -125,7 +126,7 @@ def read(engine: Engine, kinds: Sequence[type], words: Sequence[str], **settings
             **settings,
         )
 
-    parsed = reading(words)
+    parsed = _with_count(engine, reading(words))
     path = parsed.given.get("config")
     if path is None:
         return parsed
@@ -137,6 +138,23 @@ def read(engine: Engine, kinds: Sequence[type], words: Sequence[str], **settings
         passed=(*below.passed, *parsed.passed),
         environment=parsed.environment,
     )
+
+
+def _with_count(engine: Engine, parsed: Parsed) -> Parsed:
+    """Several cards in --gpu (2x3090) are shared by as many ways, where the line does not say how."""
+    text, ways = parsed.given.get("gpu"), engine.axes.ways
+    if not ways or not isinstance(text, str):
+        return parsed
+    count = parse_equal_cards(text, memory_bytes=parsed.given.get("gpu_memory_bytes")).count
+    if count == 1:
+        return parsed
+    asked = parsed.given.get(ways)
+    if asked is None:
+        return replace(parsed, given={**parsed.given, ways: count})
+    if asked > count:
+        spelled = parsed.typed.get(ways, ways)
+        raise UsageError(f"{spelled} {asked} takes more cards than --gpu {text[:40]} names", field=ways)
+    return parsed
 
 
 def _engine_of(words: Sequence[str]) -> tuple[Engine, list[str]]:

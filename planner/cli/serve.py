@@ -36,6 +36,16 @@ class Answer:
     ] = None
     format: Annotated[str, option("How to print.", panel=ANSWER, choices=FORMATS, ours=True, common=True)] = "table"
     explain: Annotated[bool, option("Show the arithmetic.", panel=ANSWER, ours=True)] = False
+    emit: Annotated[
+        str | None,
+        option(
+            "Print a file to deploy the plan with, instead.",
+            panel=ANSWER,
+            ours=True,
+            choices=("command", "compose", "kubernetes"),
+        ),
+    ] = None
+    image: Annotated[str | None, option("The container's image, for --emit.", panel=ANSWER, ours=True)] = None
     wide: Annotated[bool, option("Print all columns, however wide.", panel=ANSWER, ours=True)] = False
 
 
@@ -53,6 +63,11 @@ def serve(words: Sequence[str], *, explain: bool = False) -> int:
         return 0
     answer, workload = asked.record(Answer), asked.record(Workload)
     plan = asked.engine.plan(asked.model, asked.deployment, workload)
+    if answer.emit is not None:
+        from planner.launches.emit import emit  # only a file to deploy needs it
+
+        print(emit(plan, answer.emit, image=answer.image))
+        return exit_status(plan.verdict, accepted=plan.accepted)
     advice = None
     wanted = answer.levers or answer.keep is not None or answer.goal is not None
     if wanted or (plan.verdict != "fits" and answer.format != "csv"):

@@ -11,7 +11,8 @@ from annotated_types import Ge, Le
 from planner.contract.inputs import option
 from planner.contract.reading import read_memory
 from planner.errors import UsageError
-from planner.hardware.gpus import Gpu, find_gpu, unnamed_gpu
+from planner.hardware.gpus import Gpu, unnamed_gpu
+from planner.hardware.spelled import parse_equal_cards
 
 CARD: Final = "Card"
 _MOST_BYTES: Final = 1 << 44
@@ -83,7 +84,7 @@ class Card:
         if size == 0:
             raise UsageError("--gpu-memory is 0; give what the driver reports, such as 79.19GiB", field="gpu_memory")
         if isinstance(name, str):
-            found["gpu"] = card = find_gpu(name, memory_bytes=size)
+            found["gpu"] = card = parse_equal_cards(name, memory_bytes=size).gpu
             found["gpu_memory_bytes"] = card.total_memory_bytes
         elif name is None and size is not None:
             found["gpu"] = unnamed_gpu(size)

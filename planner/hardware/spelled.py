@@ -43,12 +43,19 @@ def parse_cards(text: str) -> tuple[Cards, ...]:
     return tuple(_cards(part) for part in parts)
 
 
-def parse_equal_cards(text: str) -> Cards:
+def parse_equal_cards(text: str, *, memory_bytes: int | None = None) -> Cards:
     """Equal cards that one engine spreads a model over.
+
+    Args:
+        memory_bytes: what the driver reports of one; settles which of several cards is meant.
 
     Raises:
         UnknownGpu: as `parse_cards`; cards of several kinds.
     """
+    if memory_bytes is not None:
+        counted = _COUNTED.fullmatch(text)
+        count, name = (int(counted[1]), counted[2]) if counted else (1, text)
+        return Cards(find_gpu(name.strip(), memory_bytes=memory_bytes), count)
     found = merged(parse_cards(text))
     if len(found) > 1:
         named = ", ".join(f"{cards.count} x {cards.gpu.name}" for cards in found)

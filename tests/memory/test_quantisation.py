@@ -113,7 +113,7 @@ def test_dialects(spec: ModelSpec, config: Mapping[str, object], label: str, pla
 @pytest.mark.parametrize(
     ("config", "field"),
     [
-        ({"quant_method": "bitnet"}, "quant_method"),
+        ({"quant_method": "ternary"}, "quant_method"),
         ({}, "quant_method"),
         ({"quant_method": "gptq", "bits": 5}, "bits"),
         ({"quant_method": "awq", "group_size": -7}, "group_size"),

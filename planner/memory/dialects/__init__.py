@@ -13,6 +13,7 @@ from planner.model.config import RawConfig
 READERS: Final[Mapping[str, Callable[[RawConfig], Reading]]] = {
     "auto-round": integer.read_auto_round,
     "awq": integer.read_awq,
+    "bitnet": integer.read_bitnet,
     "bitsandbytes": integer.read_bitsandbytes,
     "compressed-tensors": compressed.read,
     "eetq": integer.read_eetq,

@@ -130,6 +130,23 @@ def read_mlx(raw: RawConfig) -> Reading:
     return Reading(label=stored.name, rules=rules, notes=(note,))
 
 
+def read_bitnet(raw: RawConfig) -> Reading:
+    """BitNet b1.58: ternary values, four in a byte, and one scale a matrix; packed in the released file ("offline").
+
+    Source: transformers 5.24 `integrations/bitnet.py` AutoBitLinear, `quantizers/quantizer_bitnet.py`.
+
+    Raises:
+        UnsupportedQuantization: quantised on the fly from 16-bit weights, which then take 16 bit.
+    """
+    mode = raw.text("quantization_mode", default="offline")
+    if mode != "offline":
+        raise unsupported(raw, "quantization_mode", mode, "offline; online keeps 16-bit weights, leave it out")
+    stored = weight_format("bitnet_2bit")
+    return Reading(
+        label="bitnet 1.58-bit, packed in 2", rules=Rules(all_but(skipped(raw, "modules_to_not_convert"), stored))
+    )
+
+
 def read_eetq(raw: RawConfig) -> Reading:
     """EETQ: int8 with a scale per output row."""
     stored = weight_format("int8_channel16")

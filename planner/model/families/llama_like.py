@@ -1,6 +1,6 @@
 """Models built like Llama down to the names, that differ in biases, head norms, windows or where rotation stops.
 
-granite               Llama (its multipliers are not weights)
+granite, minicpm      Llama (their multipliers are not weights)
 ministral, ministral3 Llama; a window for all layers, or for those layer_types names
 internlm3, ernie4_5   biases under their own keys
 seed_oss              biases on q, k and v, on the output by its own key
@@ -47,6 +47,7 @@ class _Variant:
 
 _VARIANTS = {
     "granite": _Variant(),
+    "minicpm": _Variant(query_bias=(), output_bias=(), mlp_bias=(), tie_default=True),
     "ministral": _Variant(
         query_bias=(),
         output_bias=(),
@@ -95,6 +96,8 @@ def build(raw: RawConfig) -> ModelSpec:
     """
     model_type = raw.text("model_type", default="granite")
     variant = _VARIANTS.get(model_type, _VARIANTS["granite"])
+    if raw.integer("num_experts", default=0, maximum=1 << 16):
+        raise refuse(raw, "num_experts", "is not 0; MiniCPM's mixture of experts is not modelled")
     head_dim = raw.optional_integer("attention_head_dim", minimum=1, maximum=1 << 14)
     dims = read_dimensions(
         raw,

@@ -2,6 +2,7 @@
 
 llava       two linear layers from the tower to the decoder; Pixtral-12B is one with Pixtral's tower
 llava_next  the image in tiles, chosen from image_grid_pinpoints, and once whole; a learned end of row
+llava_onevision  the same with SigLIP and Qwen2, scaled down to as many features as anyres_max_9 says
 mistral3    Pixtral's tower, then 2 x 2 patches merged into one before the two linear layers
 
 Sources: transformers 5.24 llava, llava_next, mistral3, pixtral (modeling_, configuration_, processing_,
@@ -28,7 +29,7 @@ _LLAVA_NEXT_PINPOINTS = ((336, 672), (672, 336), (672, 672), (1008, 336), (336, 
 
 
 def build(raw: RawConfig) -> ModelSpec:
-    """The spec of a llava, llava_next or mistral3 config.
+    """The spec of a llava, llava_next, llava_onevision or mistral3 config.
 
     Raises:
         ConfigError: a field that is missing or makes no sense.
@@ -39,7 +40,9 @@ def build(raw: RawConfig) -> ModelSpec:
     # vLLM reads Mistral's own repositories in their own format, whose tower every GPU holds whole; a quantised export
     # is in the Hugging Face format, whose tower is cut (logs of both under tensor parallel 2: docs/method.md)
     original = merging and not raw.has("quantization_config")
-    text = text_spec(raw, text_type="mistral" if merging else "llama", tie_default=merging)
+    onevision = model_type == "llava_onevision"
+    decoder = "mistral" if merging else "qwen2" if onevision else "llama"
+    text = text_spec(raw, text_type=decoder, tie_default=merging)
     vision = read_vision_section(raw)
     tower = vision_tower(vision, _TOWER, replicated=original)
     bias = raw.flag("multimodal_projector_bias", default=not merging)
@@ -52,10 +55,10 @@ def build(raw: RawConfig) -> ModelSpec:
         bias=bias,
         sharded=not original,
     )
-    if model_type == "llava_next":
+    if model_type in ("llava_next", "llava_onevision"):
         tensors += (parameter("model.image_newline", text.hidden_size, role=Role.PROJECTOR),)
     stack = replace(tower.stack, tensors=tensors)
-    count = {"llava_next": _tiled, "mistral3": _merged}.get(model_type, _whole)
+    count = {"llava_next": _tiled, "llava_onevision": _onevision, "mistral3": _merged}.get(model_type, _whole)
     return multimodal(raw, text, (count(raw, tower, stack),), vision)
 
 
@@ -99,6 +102,35 @@ def _whole(raw: RawConfig, tower: Tower, stack: Stack) -> Stack:
         detail=f"every image is scaled to {sizes.image_size} x {sizes.image_size}: {tokens:,} features of patches of"
         f" {sizes.patch_size} (transformers LlavaProcessor)",
     )
+
+
+def _onevision(raw: RawConfig, tower: Tower, stack: Stack) -> Stack:
+    """A base image, and tiles whose features are scaled down to at most `anyres_max_N` times those of one tile."""
+    aspect = raw.text("vision_aspect_ratio", default="anyres_max_9")
+    times = aspect.rpartition("_")[2]
+    if not aspect.startswith("anyres_max_") or not times.isdigit() or not 0 < int(times) <= _LARGEST_GRID:
+        raise refuse(raw, "vision_aspect_ratio", f"{aspect[:40]!r} is not understood; expected anyres_max_9")
+    sizes, points = tower.sizes, raw.items("image_grid_pinpoints") or []
+    per_side = sizes.image_size // sizes.patch_size
+    tiles = max((_grid_tiles(raw, point, sizes.image_size) for point in points), default=36)
+    # one learned end of row for each row of the tiles' features
+    rows = round(per_side * int(times) ** 0.5)
+    tokens = per_side**2 + per_side**2 * int(times) + rows
+    return replace(
+        stack,
+        tokens_per_item=tokens,
+        patches_per_item=(tiles + 1) * tower.positions,
+        input_elements_per_item=(tiles + 1) * sizes.pixels,
+        detail=f"an overview of {per_side**2:,} features and tiles scaled to {times} times as many, with {rows} ends of"
+        " rows (transformers LlavaOnevisionProcessor)",
+    )
+
+
+def _grid_tiles(raw: RawConfig, point: object, side: int) -> int:
+    if not isinstance(point, list) or len(point) != 2 or not all(isinstance(size, int) and size > 0 for size in point):
+        raise raw.error("image_grid_pinpoints", "must hold pairs of positive whole numbers")
+    rows, columns = (-(-int(size) // side) for size in point)
+    return min(_LARGEST_GRID**2, rows * columns)
 
 
 def _merged(raw: RawConfig, tower: Tower, stack: Stack) -> Stack:
