@@ -88,8 +88,8 @@ def assumed(query: Mapping[str, object]) -> str:
     busy = "all the time" if duty == 1 else f"{duty:.0%} of the time"
     return (
         f"planned for requests of {query['input_len']} tokens in and {query['output_len']} out, each user with a"
-        f" request running {busy} (--input-len, --output-len, --duty-cycle); the time to the first token is the prefill alone,"
-        " without a queue"
+        f" request running {busy} (--input-len, --output-len, --duty-cycle); the time to the first token is the"
+        " prefill alone, without a queue"
     )
 
 
