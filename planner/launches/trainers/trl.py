@@ -7,10 +7,11 @@ import re
 from planner.launches.context import Context
 from planner.launches.documents import Map, as_map, read_yaml
 from planner.launches.record import Value
-from planner.launches.shell.script import Argument
+from planner.launches.shell.expansion import Argument
 from planner.launches.trainers.accelerate import apply_accelerate
 from planner.launches.trainers.arguments import hf_arguments, map_fields
-from planner.launches.trainers.recipe import Run, shipped_files
+from planner.launches.trainers.recipe import Run
+from planner.launches.trainers.spread import shipped_files
 
 OBJECTIVES = {
     "sft": "sft",
