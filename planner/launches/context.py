@@ -8,7 +8,7 @@ from typing import Final
 
 from planner.launches.record import Launch, LaunchPlan, Settings
 from planner.launches.secrets import Secrets
-from planner.launches.shell.script import Argument
+from planner.launches.shell.expansion import Argument
 
 _LARGEST_BESIDE: Final = 1 << 20
 

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from planner.contract.engine import engine_names, find_engine
 from planner.contract.inputs import inputs_of
-from planner.launches.documents import scalar
 from planner.launches.engines.options import options, read_value
 from planner.launches.record import Launch, LaunchPlan, Value
+from planner.launches.scalars import scalar
 from planner.training.recipe import Recipe
 
 # Names that sources use for an input of the recipe.

@@ -5,9 +5,10 @@ from __future__ import annotations
 from planner.launches.around import kubernetes_size
 from planner.launches.context import Context, Surroundings
 from planner.launches.documents import Map, as_list, as_map, at_path, text_of
-from planner.launches.manifests.pods import PodPlace, container_words, pod_card, pod_environment, read_container
+from planner.launches.manifests.pod_cards import pod_card
+from planner.launches.manifests.pods import PodPlace, container_words, pod_environment, read_container
 from planner.launches.shell.commands import start_image
-from planner.launches.shell.wrappers import say_tag
+from planner.launches.shell.containers import say_tag
 
 
 def read_object(context: Context, one: Map) -> None:

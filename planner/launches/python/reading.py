@@ -9,12 +9,14 @@ from itertools import islice
 from typing import Any, Final
 
 from planner.launches.context import Context, Surroundings
-from planner.launches.python.evaluate import Evaluator, Known, Unknown, dotted
+from planner.launches.python.evaluate import Evaluator
 from planner.launches.python.module import FoundCall, declarations
 from planner.launches.python.serving import SERVERS, read_server
-from planner.launches.python.training import TRAINING, read_run
+from planner.launches.python.training import read_run
+from planner.launches.python.training_names import TRAINING
+from planner.launches.python.values import Known, Unknown, dotted
 from planner.launches.record import LaunchError
-from planner.launches.shell.script import Argument
+from planner.launches.shell.expansion import Argument
 from planner.launches.trainers.recipe import Run
 
 _MAGIC: Final = re.compile(r"^(\s*)([!%].*)$")
@@ -149,7 +151,7 @@ def read_python(
         if run is not None and collect is not None:
             collect.append(run)
         elif run is not None:
-            from planner.launches.trainers.launchers import Spread, complete
+            from planner.launches.trainers.completing import Spread, complete
 
             complete(context, run, Spread(), {}, around or Surroundings())
     if not context.launch.plans and not (collect or []):

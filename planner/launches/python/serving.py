@@ -9,10 +9,10 @@ from planner.launches.context import Surroundings
 from planner.launches.engines.options import options
 from planner.launches.engines.server import start_plan
 from planner.launches.engines.vllm import finish, put_keyword
-from planner.launches.python.evaluate import Known, Unknown
 from planner.launches.python.module import FoundCall
+from planner.launches.python.values import Known, Unknown
 from planner.launches.record import LaunchPlan, Value
-from planner.launches.shell.script import Argument
+from planner.launches.shell.expansion import Argument
 
 if TYPE_CHECKING:
     from planner.launches.python.reading import Script
@@ -60,7 +60,7 @@ def _visible(script: Script) -> dict[str, Any]:
     """CUDA_VISIBLE_DEVICES that the script sets: os.environ["X"] = "0,1"."""
     import ast
 
-    from planner.launches.shell.script import Variable
+    from planner.launches.shell.expansion import Variable
 
     found: dict[str, Any] = {}
     for node in script.environment_assignments():
@@ -154,7 +154,8 @@ def _ray(script: Script, call: FoundCall, around: Surroundings) -> None:
 
 
 def _simple(script: Script, call: FoundCall, around: Surroundings, engine: str, positional: tuple[str, ...]) -> None:
-    from planner.launches.engines.server import map_given, read_given, settle_gpus, settle_model
+    from planner.launches.engines.server import map_given, read_given
+    from planner.launches.engines.settling import settle_gpus, settle_model
 
     context = script.context
     plan = start_plan(context, engine, around, {})

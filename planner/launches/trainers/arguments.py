@@ -6,9 +6,10 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from planner.launches.context import Context
-from planner.launches.documents import Map, as_map, read_json, read_yaml, scalar
+from planner.launches.documents import Map, as_map, read_json, read_yaml
 from planner.launches.record import Value
-from planner.launches.shell.script import Argument
+from planner.launches.scalars import scalar
+from planner.launches.shell.expansion import Argument
 
 # Fields that change memory: without a value they are asked for. Others may hold any variable.
 MEMORY_FIELDS: Final = frozenset(

@@ -7,7 +7,7 @@ from typing import Any
 from planner.launches.context import Context
 from planner.launches.documents import Map, as_map, read_yaml
 from planner.launches.record import Value
-from planner.launches.shell.script import Argument
+from planner.launches.shell.expansion import Argument
 from planner.launches.trainers.arguments import hf_arguments, map_fields
 from planner.launches.trainers.recipe import Run
 from planner.launches.trainers.trl import put_model

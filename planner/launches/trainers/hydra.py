@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from planner.launches.context import Context
 from planner.launches.record import Value
-from planner.launches.shell.script import Argument
+from planner.launches.shell.expansion import Argument
 from planner.launches.trainers.arguments import hf_arguments, overrides
-from planner.launches.trainers.recipe import DTYPES, Run, names, truth
+from planner.launches.trainers.fields import DTYPES, names, truth
+from planner.launches.trainers.recipe import Run
 from planner.launches.trainers.trl import put_model
 
 _ACTOR = "actor_rollout_ref"

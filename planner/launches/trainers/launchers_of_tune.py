@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from planner.launches.shell.script import Argument
+from planner.launches.shell.expansion import Argument
 
 
 def spread_of(options: Mapping[str, Argument]) -> tuple[int | None, int]:
