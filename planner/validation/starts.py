@@ -45,6 +45,8 @@ _BOTH_ENGINES: Final = ("0.8", "0.9")
 _COMMITS: Final = re.compile(r"\.dev(\d{1,5})\+")
 _COUNTED_FROM: Final = 20
 _COMMITS_OF_A_RELEASE: Final = 400
+# Where a case names no release, its layout is that of the release with most starts
+_MOST_MEASURED: Final = "0.19.0"
 # Half of the two decimals that logs print
 _SAME_MEMORY_BYTES: Final = 6 * MIB
 # Builds without a release's tag call themselves this: it says nothing of the release
@@ -99,7 +101,7 @@ def read_start(case: Case) -> Start | str:
     deployment = Deployment(
         gpu=card or unnamed_gpu(memory or _ANY_CARD_BYTES),
         gpu_memory_bytes=memory or _ANY_CARD_BYTES,
-        engine_version=version or Deployment().engine_version,
+        engine_version=version or _MOST_MEASURED,
         tensor_parallel_size=_whole(case, "tensor_parallel") or 1,
         pipeline_parallel_size=_whole(case, "pipeline_parallel") or 1,
         data_parallel_size=_whole(case, "data_parallel") or 1,
@@ -186,8 +188,8 @@ def _version(case: Case) -> str | None:
         if words in stated:
             return version
     for text in (case.given("engine_version"), _inferred_text(case, "version")):
-        match = _VERSION.search(text) if isinstance(text, str) else None
-        if match and isinstance(text, str) and not _UNTAGGED.search(text):
+        match = _VERSION.search(_UNTAGGED.sub("", text)) if isinstance(text, str) else None
+        if match and isinstance(text, str):
             version = _counted(match.group(1), text)
             return max(version, _OLDEST, key=lambda item: [int(part) for part in item.split(".")])
     return None
