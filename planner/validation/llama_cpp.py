@@ -156,7 +156,7 @@ def _dry_run(model: Model, case: Mapping[str, Any]) -> Run:
         parallel=context.get("n_seq", 1),
         kv_unified=bool(context.get("kvu", 0)),
         swa_full=bool(context.get("swa_full", 0)),
-        quantization="F16",
+        quantization="F32",  # without a tensor list every weight counts as F32
     )
     run = resolve(model, deployment, outputs=context.get("n_outputs_max") or 1 << 20)
     placement = replace(run.placement, devices=cards, split=(1.0,) * cards)

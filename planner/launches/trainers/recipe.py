@@ -99,7 +99,8 @@ class Run:
             found = {name: value for name, value in found.items() if not name.startswith("lora-")}
         if not self.has_config:
             found.pop("per-device-train-batch-size", None)
-        self.plan.defaults = {**found, **self.plan.defaults}
+        own = {name: value for name, value in self.plan.defaults.items() if name not in self.plan.inputs}
+        self.plan.defaults = {**found, **own}
         return self.plan
 
 
