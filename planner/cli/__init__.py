@@ -33,7 +33,7 @@ COMMANDS: Final = {
 }
 
 # commands whose inputs are declared once, elsewhere: they read their words themselves
-_BY_DECLARATION: Final = ("serve", "train", "explain", "compare", "size", "pick", "plan", "check")
+_BY_DECLARATION: Final = ("serve", "train", "explain", "compare", "size", "pick", "plan", "check", "diagnose")
 
 
 def build_app(names: list[str] | None = None) -> typer.Typer:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from annotated_types import Ge
 
-from planner.cli import workload_options as what
+from planner.contract.card import Card
+from planner.contract.inputs import check, inputs_of, option
+from planner.contract.parser import Parsed, dashed, parse
 from planner.diagnosis.diagnosis import diagnose as diagnose_sources
 from planner.diagnosis.length_tiers import (
     DEFAULT_MULTIPLE,
@@ -19,115 +23,139 @@ from planner.diagnosis.length_tiers import (
 )
 from planner.errors import SourceError, UsageError
 from planner.report.diagnosis import render_diagnosis
-from planner.report.rows import Format
 
+FORMATS = ("table", "json", "csv", "markdown")
 _MOST_LENGTHS_BYTES = 256 << 20
+_MOST_FILES = 256
+_LENGTHS = "Lengths of sequences"
+_RAN = "What ran"
+_ANSWER = "Answer"
 
 
-def diagnose(
-    files: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[FILE]...",
-            help="Logs, memory_summary dumps, memory snapshots or nvidia-smi output, alone or together; - is standard"
-            " input, and the default when something is piped in.",
-        ),
-    ] = None,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is asked of the text, and how the answer is printed."""
+
+    model: Annotated[
+        str | None,
+        option("The model that ran; with it the inputs of serve are read, or those of train.", "--model", panel=_RAN,
+               ours=True, common=True),
+    ] = None  # fmt: skip
+    train: Annotated[
+        bool, option("It was a fine-tune, not a server.", "--train", panel=_RAN, ours=True, common=True)
+    ] = False
     lengths: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE|N,N,...",
-            help="Sequence lengths in tokens, as a file or as figures (512, 512x20): pad to what?",
-        ),
-    ] = None,
+        option("Sequence lengths in tokens, a file or figures (512, 512x20): pad to what?", "--lengths",
+               panel=_LENGTHS, ours=True, common=True),
+    ] = None  # fmt: skip
     max_waste: Annotated[
-        float, typer.Option(metavar="PERCENT", help="The most padding, in per cent of all padded tokens.")
-    ] = DEFAULT_WASTE_PERCENT,
+        float, option("The most padding, in per cent of all padded tokens.", "--max-waste", panel=_LENGTHS, ours=True)
+    ] = DEFAULT_WASTE_PERCENT
     multiple: Annotated[
-        int, typer.Option(metavar="TOKENS", help="Padded lengths are multiples of this.")
-    ] = DEFAULT_MULTIPLE,
-    model: what.ModelOption = None,
-    gpu: what.GpuOption = None,
-    gpu_memory: what.GpuMemoryOption = None,
-    train: what.TrainOption = False,
-    tensor_parallel_size: what.TensorParallelOption = None,
-    pipeline_parallel_size: what.PipelineParallelOption = None,
-    dtype: what.DtypeOption = None,
-    engine_version: what.EngineVersionOption = None,
-    max_model_len: what.MaxModelLenOption = None,
-    max_num_seqs: what.MaxNumSeqsOption = None,
-    max_num_batched_tokens: what.MaxNumBatchedTokensOption = None,
-    gpu_memory_utilization: what.UtilizationOption = None,
-    quantization: what.QuantizationOption = None,
-    kv_cache_dtype: what.KvCacheDtypeOption = None,
-    kv_cache_memory_bytes: what.KvCacheBytesOption = None,
-    enforce_eager: what.EnforceEagerOption = None,
-    already_used: what.AlreadyUsedOption = None,
-    method: what.MethodOption = None,
-    framework: what.FrameworkOption = None,
-    per_device_train_batch_size: what.BatchOption = None,
-    max_seq_length: what.SeqLengthOption = None,
-    gradient_checkpointing: what.CheckpointingOption = None,
-    attn_implementation: what.AttentionOption = None,
-    lora_rank: what.LoraRankOption = None,
-    optim: what.OptimOption = None,
-    base_quantization: what.BaseQuantizationOption = None,
-    num_gpus: what.NumGpusOption = None,
-    sharding: what.ShardingOption = None,
-    format: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TABLE,
-) -> None:
-    """Read an out-of-memory error and say which failure it is.
+        int, Ge(1), option("Padded lengths are multiples of this.", "--multiple", panel=_LENGTHS, ours=True)
+    ] = DEFAULT_MULTIPLE
+    more: Annotated[
+        bool,
+        option("After the first screen: figures, reasons, cautions, all remedies.", "--more", panel=_ANSWER, ours=True,
+               common=True),
+    ] = False  # fmt: skip
+    format: Annotated[
+        str, option("How to print.", "--format", panel=_ANSWER, choices=FORMATS, ours=True, common=True)
+    ] = "table"
 
-    Reads whole logs with colours, prefixes and several messages; prints what each figure means, the class of failure
-    with its evidence and how sure it is, and what to do in order. It only looks: no command is run, nothing in a
-    snapshot is executed. Exit status: 0 something was recognised, 2 nothing was, or the input cannot be read.
 
-    With --model the plan of what ran stands beside each figure: planned, in the text, and the difference.
+def diagnose(words: Sequence[str]) -> int:
+    """Read an out-of-memory error and say what happened, whose memory it was, and what to do first.
 
-    Examples: vram-planner diagnose train.log; vram-planner diagnose oom.txt snapshot.pickle --format json;
-    vram-planner diagnose serve.log --model Qwen/Qwen3-8B --gpu 4090 --max-model-len 32768;
-    vram-planner diagnose train.log --model Qwen/Qwen3-8B --gpu 4090 --train --method qlora --max-seq-length 4096;
-    vram-planner diagnose --lengths lengths.txt --max-waste 5
+    Reads whole logs with colours, prefixes and several messages, memory_summary dumps, memory snapshots and nvidia-smi
+    output, alone or together: one case. - is standard input, and the default when something is piped in. It only looks:
+    no command is run, nothing in a snapshot is executed. A pipe or device without an end is read for 2 GiB, or until no
+    byte has come for 60 seconds. Exit status: 0 something was recognised (also: "this is no memory failure"), 2 nothing
+    was, or the input cannot be read.
+
+    With --gpu the card's capacity is known where the text prints none; with --model and the options of serve (or
+    --train and those of train) the plan of what ran stands beside each figure.
+
+    Examples: vram-planner diagnose train.log; vram-planner diagnose oom.txt snapshot.pickle --format json; vram-planner
+    diagnose serve.log --model Qwen/Qwen3-8B --gpu 4090 --max-model-len 32768; vram-planner diagnose train.log --model
+    Qwen/Qwen3-8B --gpu 4090 --train --method qlora; vram-planner diagnose --lengths lengths.txt --max-waste 5
     """
-    common = {
-        "tensor_parallel_size": tensor_parallel_size, "pipeline_parallel_size": pipeline_parallel_size, "dtype": dtype,
-    }  # fmt: skip
-    served = {
-        "engine_version": engine_version, "max_model_len": max_model_len, "max_num_seqs": max_num_seqs,
-        "max_num_batched_tokens": max_num_batched_tokens, "gpu_memory_utilization": gpu_memory_utilization,
-        "quantization": quantization, "kv_cache_dtype": kv_cache_dtype, "kv_cache_memory_bytes": kv_cache_memory_bytes,
-        "enforce_eager": enforce_eager, "already_used": already_used,
-    }  # fmt: skip
-    trained = {
-        "method": method, "framework": framework, "per_device_train_batch_size": per_device_train_batch_size,
-        "max_seq_length": max_seq_length, "gradient_checkpointing": gradient_checkpointing,
-        "attn_implementation": attn_implementation, "lora_rank": lora_rank, "optim": optim,
-        "base_quantization": base_quantization, "num_gpus": num_gpus, "sharding": sharding,
-    }  # fmt: skip
-    what.check_workload(model, train, {"gpu": gpu, "gpu_memory": gpu_memory, **common}, served, trained)
-    sources = files or ([] if lengths is not None or sys.stdin is None or sys.stdin.isatty() else ["-"])
+    if any(word in ("--help", "-h", "--help-all") for word in words):
+        from planner.cli.help import print_help
+
+        print_help("diagnose", diagnose.__doc__ or "", (Asked, Card), subject="[FILE]...")
+        return 0
+    if _names_a_model(words):
+        from planner.cli.workload_options import read_words  # only with a model: declarations of engines and trainers
+
+        ran = read_words(words, Asked, most_positional=_MOST_FILES)
+        parsed = ran.parsed
+    else:
+        ran, parsed = None, _without_model(words)
+    asked = parsed.record(Asked)
+    check(asked)
+    sources = _sources(parsed.positional, asked.lengths)
+    given = {name for name in ("gpu", "gpu_memory_bytes") if name in parsed.given}
+    card = parsed.record(Card) if given else None
+    names = (Path(name) if name != "-" else name for name in sources)
+    diagnosis = diagnose_sources(*names, capacity_bytes=card.total_bytes if card else None) if sources else None
+    if ran is not None and diagnosis is not None:
+        from planner.diagnosis.expectation.beside_plan import with_plan  # only with a plan: a tenth of a second
+
+        diagnosis = with_plan(diagnosis, ran.workload(str(asked.model), diagnosis))
+    buckets = _buckets(asked) if asked.lengths is not None else None
+    print(render_diagnosis(diagnosis, format=asked.format, buckets=buckets, more=asked.more))
+    return 0
+
+
+def _names_a_model(words: Sequence[str]) -> bool:
+    return any(dashed(word.partition("=")[0]) == "--model" for word in words)
+
+
+def _without_model(words: Sequence[str]) -> Parsed:
+    """The words by the command's own declaration.
+
+    Raises:
+        UsageError: an option that says what ran, without --model; or as `parse`.
+    """
+    try:
+        parsed = parse((Asked, Card), words, most_positional=_MOST_FILES)
+    except UsageError:
+        from planner.cli.workload_options import says_what_ran  # only a wrong word needs the declarations
+
+        for word in words:
+            name = dashed(word.partition("=")[0])
+            if name.startswith("-") and says_what_ran(name):
+                raise UsageError(f"{name} says what ran: give --model too", field="model") from None
+        raise
+    own = {one.name for one in inputs_of(Card)} - {"gpu", "gpu_memory_bytes"}
+    wrong = next((name for name in parsed.given if name == "train" or name in own), None)
+    if wrong is not None:
+        raise UsageError(f"{parsed.typed.get(wrong, wrong)} says what ran: give --model too", field="model")
+    return parsed
+
+
+def _sources(positional: Sequence[str], lengths: str | None) -> list[str]:
+    piped = sys.stdin is not None and not sys.stdin.closed and not sys.stdin.isatty()
+    sources = list(positional) or (["-"] if lengths is None and piped else [])
     if not sources and lengths is None:
         raise UsageError("give a file, or - for standard input, or --lengths", field="FILE")
     if sources.count("-") + (lengths == "-") > 1:
         raise UsageError("standard input can be read only once; give - once", field="FILE")
-    diagnosis = diagnose_sources(*(Path(name) if name != "-" else name for name in sources)) if sources else None
-    if model is not None and diagnosis is not None:
-        from planner.diagnosis.expectation.beside_plan import with_plan  # only with a plan: a tenth of a second
-
-        options = {**common, **served, **trained}
-        workload = what.workload_of(diagnosis, model, train=train, gpu=gpu, gpu_memory=gpu_memory, options=options)
-        diagnosis = with_plan(diagnosis, workload)
-    buckets = _buckets(lengths, max_waste, multiple) if lengths is not None else None
-    typer.echo(render_diagnosis(diagnosis, format=format, buckets=buckets))
+    return sources
 
 
-def _buckets(lengths: str, max_waste: float, multiple: int) -> Buckets:
+def _buckets(asked: Asked) -> Buckets:
     """The tiers for lengths given as a file, as standard input or as figures."""
-    return bucket_lengths(parse_lengths(_lengths_text(lengths)), max_waste_percent=max_waste, multiple=multiple)
+    lengths = parse_lengths(_lengths_text(asked.lengths or ""))
+    return bucket_lengths(lengths, max_waste_percent=asked.max_waste, multiple=asked.multiple)
 
 
 def _lengths_text(lengths: str) -> str:
     if lengths == "-":
+        if sys.stdin is None:
+            raise SourceError("standard input is closed; give a file of lengths")
         return _read(sys.stdin.buffer.read(_MOST_LENGTHS_BYTES + 1), "standard input")
     path = Path(lengths)
     try:

@@ -21,7 +21,7 @@ from planner.launches.reading import read_launch
 from planner.launches.record import Launch, LaunchPlan, Settings
 from planner.launches.sharing import overcommitted
 from planner.launches.sources import Source, sources_of
-from planner.launches.words import serve_words, shares_nothing, train_words
+from planner.launches.words import framework_of, serve_words, shares_nothing, spelled_of, takes, train_words
 from planner.report.launch import Planned, launch_csv, launches_json, launches_text
 from planner.report.printer import Width
 from planner.training.recipe import frameworks
@@ -151,7 +151,7 @@ def _plan(launch: Launch, one: LaunchPlan, asked: Asked) -> Planned:
         card = {"gpu": one.card_key}
     if one.kind == "serve" and (one.tool not in engine_names() or one.variant in _UNPLANNED):
         return Planned(one, "unknown", 2, message=f"{one.variant or one.tool} is read but not planned yet")
-    if one.kind == "train" and one.tool not in frameworks():
+    if one.kind == "train" and framework_of(one.tool) not in frameworks():
         return Planned(one, "unknown", 2, message=f"{one.tool} is read but not planned yet")
     needs = [need for need in launch.needs if not (card and need.startswith(_OF_THE_CARD))]
     if needs or one.model is None:
@@ -162,8 +162,8 @@ def _plan(launch: Launch, one: LaunchPlan, asked: Asked) -> Planned:
         message = "the servers on one device ask for more than the whole card: the second does not start"
         return Planned(one, "does_not_fit", 1, message=message)
     if one.kind == "train" and "max-seq-length" not in {**one.defaults, **one.inputs}:
-        one.defaults["max-seq-length"] = 1024
-        launch.note("the sequence length is not stated: 1024 tokens are planned, as the examples' scripts cut at")
+        message = "the sequence length is not stated, and the trainer has no default: give --set max_seq_length=N"
+        return Planned(one, "unknown", 2, message=message)
     if one.kind == "serve" and one.version is None and asked.engine_version is not None:
         one.version = asked.engine_version
     if one.kind == "train" and shares_nothing(one):
@@ -171,6 +171,9 @@ def _plan(launch: Launch, one: LaunchPlan, asked: Asked) -> Planned:
     if not card:
         return _without_card(one, asked)
     words = _words(one, card, asked)
+    for name in one.inputs if one.kind == "serve" else ():
+        if not takes(one.tool, spelled_of(one.tool, name)):
+            launch.note(f"{name} is read and is no input of {one.tool}'s planner")
     status, text = _run(one.kind, [*words, "--format", asked.format, *_printing(asked)])
     found = Planned(one, "", status, text=text, words=words)
     if asked.format == "json":
@@ -225,7 +228,9 @@ def _without_card(one: LaunchPlan, asked: Asked) -> Planned:
     words = _words(one, {"gpu-memory": _ANY_CARD}, asked)
     _, text = _run(one.kind, [*words, "--format", "json"])
     result = json.loads(text)
-    found = Planned(one, "unknown", 2, message="no card is stated: give --gpu NAME")
+    found = Planned(
+        one, "unknown", 2, message="no card is stated: give --gpu NAME; `vram-planner pick MODEL` lists cards"
+    )
     if "error" in result:
         found.message = f"{found.message}; {result['error']}"
         return found

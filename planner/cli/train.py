@@ -14,11 +14,13 @@ from planner.contract.config_file import words_of_file
 from planner.contract.inputs import inputs_of, option
 from planner.contract.parser import Parsed, dashed, parse
 from planner.errors import UsageError
+from planner.hardware.contexts import cuda_context
 from planner.model.load import load_model
-from planner.report.training import render_training
+from planner.report.training import render_shape, render_training
 from planner.training.largest import largest_that_fits
 from planner.training.plan import TrainingPlan, plan_training
 from planner.training.recipe import Recipe, near
+from planner.training.stacks.megatron_shape import MegatronShape, megatron_peak
 from planner.training.trainer_words import TrainerWords, command, recipe_of_words, without_launcher
 
 if TYPE_CHECKING:
@@ -65,8 +67,10 @@ def train(words: Sequence[str]) -> int:
     --sharding fsdp --max-seq-length 8192
     """
     if not words or any(word in ("--help", "-h", "--help-all") for word in words):
-        print_help("train", train.__doc__ or "", _RECORDS, everything="--help-all" in words)
+        print_help("train", train.__doc__ or "", (*_RECORDS, MegatronShape), everything="--help-all" in words)
         return 0
+    if any(dashed(word).partition("=")[0] == "--hidden-size" for word in words):
+        return _shape(_parsed(words, (*_RECORDS, MegatronShape)))
     text, recipe, parsed = read_run(words, _RECORDS)
     answer, card = parsed.record(Answer), parsed.record(Card)
     model = load_model(text, assume_family=answer.assume_family)
@@ -103,6 +107,26 @@ def read_run(words: Sequence[str], records: tuple[type, ...]) -> tuple[str, Reci
     names = {one.name for one in inputs_of(Recipe)}
     given = {name: value for name, value in parsed.given.items() if name in names}
     return text, Recipe(**recipe_of_words(trainer, given)), parsed
+
+
+def _shape(parsed: Parsed) -> int:
+    """A Megatron-core encoder-decoder or BERT of which only the shape is given."""
+    shape, answer, card = parsed.record(MegatronShape), parsed.record(Answer), parsed.record(Card)
+    given = parsed.given
+    if parsed.positional:
+        raise UsageError(f"--hidden-size gives a shape, and {parsed.positional[0][:60]} a model", field="hidden_size")
+    if given.get("pipeline_parallel_size", 1) != 1 or given.get("context_parallel_size", 1) != 1:
+        raise UsageError("a shape is planned on one pipeline stage and context rank", field="pipeline_parallel_size")
+    ways = given.get("tensor_parallel_size", 1)
+    ranks = max(1, given.get("num_gpus", ways) // ways)
+    peak = megatron_peak(
+        shape, batch=given.get("per_device_train_batch_size", 1), ways=ways, ranks=ranks,
+        sequence_parallel=given.get("sequence_parallel", False), seq=given.get("max_seq_length"),
+    )  # fmt: skip
+    size = peak.allocated_bytes + (cuda_context(card.gpu).best_bytes if card.gpu else 0)
+    verdict = "fits" if size <= card.total_bytes else "does_not_fit"
+    print(render_shape(peak, verdict, size, card.total_bytes, format=answer.format))
+    return 0 if verdict == "fits" else 1
 
 
 def _is_short(plan: TrainingPlan, answer: Answer) -> bool:

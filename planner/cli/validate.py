@@ -16,9 +16,10 @@ from planner.report.rows import Format
 from planner.report.start_log import render_log
 from planner.report.validation import render_each, render_summary, render_unscored
 from planner.units import GIB, parse_size
-from planner.validation.cases import bundled_vllm_cases, load_cases
+from planner.validation.by_engine import ENGINES, bundled, score
+from planner.validation.cases import load_cases
 from planner.validation.log import read_log
-from planner.validation.scoring import once_per_start, score, score_start
+from planner.validation.scoring import once_per_start, score_start
 from planner.validation.starts import read_start
 
 
@@ -43,6 +44,9 @@ def validate(
     cases: Annotated[
         Path | None, typer.Option("--cases", help="Measured cases, one JSON object a line (see docs/json.md).")
     ] = None,
+    engine: Annotated[
+        str | None, typer.Option("--engine", help=f"The bundled starts of this engine: {', '.join(ENGINES)}.")
+    ] = None,
     by: Annotated[By, typer.Option("--by", help="Split the errors by this.")] = By.COMPONENT,
     once: Annotated[bool, typer.Option("--once", help="Count each distinct start once.")] = False,
     unscored: Annotated[
@@ -54,7 +58,9 @@ def validate(
     page: Annotated[bool, typer.Option("--accuracy-page", help="Print the accuracy page in Markdown.")] = False,
     format: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TABLE,
 ) -> None:
-    """Score the planner against measured vLLM starts: errors by figure, and why cases were left out.
+    """Score the planner against measured starts: errors by figure, and why cases were left out.
+
+    The bundled starts of vLLM, or of --engine; cases of a file may be of any of these engines.
 
     With --log, vLLM's flags, memory lines and errors are read from a start-up log, the same start is planned, and
     planned and measured stand side by side; --format json also prints the start, under `case`, as a case for --cases
@@ -68,7 +74,11 @@ def validate(
         return
     if model is not None or gpu is not None or gpu_memory is not None:
         raise UsageError("MODEL, --gpu and --gpu-memory belong to --log FILE", field="log")
-    measured = load_cases(cases) if cases is not None else bundled_vllm_cases()
+    if engine is not None and engine not in ENGINES:
+        raise UsageError(f"--engine {engine[:30]!r}: starts of {', '.join(ENGINES)} are bundled", field="engine")
+    if engine is not None and cases is not None:
+        raise UsageError("--engine is of the bundled starts; those of --cases say their engine", field="engine")
+    measured = load_cases(cases) if cases is not None else bundled(engine or "vllm")
     rows, left = score(measured)
     if once:
         rows = once_per_start(rows)
@@ -76,6 +86,8 @@ def validate(
         typer.echo(serving_page(measured, rows, left), nl=False)
         return
     query = {"cases": str(cases) if cases else "bundled", "by": by.value, "once": once}
+    if cases is None:
+        query["engine"] = engine or "vllm"
     if each:
         typer.echo(render_each(rows, left, format=format.value, query=query))
         return

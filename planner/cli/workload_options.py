@@ -1,177 +1,117 @@
-"""The workload that `diagnose` compares with: some options of `serve` and of `train`, None where not given."""
+"""What ran, as serve and train declare it: the workload that `diagnose` compares a text with."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import typer
-
+from planner.contract.card import Card
+from planner.contract.engine import Engine, find_engine
+from planner.contract.export_name import read_export
+from planner.contract.inputs import inputs_of
+from planner.contract.parser import Parsed, dashed, parse
+from planner.contract.workload import Workload as Requests
 from planner.errors import UsageError
-from planner.units import parse_size
+from planner.model.load import load_model
+from planner.training.recipe import Recipe
+from planner.training.trainer_words import TrainerWords, recipe_of_words
 
 if TYPE_CHECKING:
     from planner.diagnosis.expectation.workload import Workload
     from planner.diagnosis.result import Diagnosis
 
-WHAT_RAN = "What ran (compares the plan with the text)"
-SERVED = "The server (with --model, as for serve)"
-TRAINED = "The fine-tune (with --model --train, as for train)"
+_ENGINE = "vllm"
 
 
-def _served(help: str) -> Any:
-    return typer.Option(help=help, rich_help_panel=SERVED)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """The words that say what ran: a server's, or a fine-tune's when `engine` is None."""
+
+    parsed: Parsed
+    engine: Engine | None
+
+    def workload(self, text: str, diagnosis: Diagnosis) -> Workload:
+        """The workload as a question that can be planned; without a card, on that of the text.
+
+        Raises:
+            PlannerError: an unknown model or card, a size that is none, no card anywhere.
+        """
+        from planner.diagnosis.expectation.workload import on_card_of
+
+        parsed = self.parsed
+        named = "gpu" in parsed.given or "gpu_memory_bytes" in parsed.given
+        printed = None if named else _capacity(diagnosis)
+        if printed:
+            parsed = replace(parsed, given={**parsed.given, "gpu_memory_bytes": printed})
+        workload = _trained(text, parsed) if self.engine is None else _served(text, parsed, self.engine)
+        return on_card_of(workload, printed) if printed else workload
 
 
-def _trained(help: str) -> Any:
-    return typer.Option(help=help, rich_help_panel=TRAINED)
-
-
-ModelOption = Annotated[
-    str | None,
-    typer.Option("--model", help="The model that ran, as serve and train take it.", rich_help_panel=WHAT_RAN),
-]
-GpuOption = Annotated[
-    str | None, typer.Option("--gpu", help="The card; without one, the text's capacity.", rich_help_panel=WHAT_RAN)
-]
-GpuMemoryOption = Annotated[
-    str | None, typer.Option("--gpu-memory", help="What the driver reports (79.19GiB).", rich_help_panel=WHAT_RAN)
-]
-TrainOption = Annotated[
-    bool, typer.Option("--train", help="It was a fine-tune, not a server.", rich_help_panel=WHAT_RAN)
-]
-TensorParallelOption = Annotated[
-    int | None,
-    typer.Option("--tensor-parallel-size", "-tp", help="GPUs that cut every matrix.", rich_help_panel=WHAT_RAN),
-]
-PipelineParallelOption = Annotated[
-    int | None,
-    typer.Option("--pipeline-parallel-size", "-pp", help="Pipeline stages.", rich_help_panel=WHAT_RAN),
-]
-DtypeOption = Annotated[str | None, typer.Option(help="bfloat16, float16, float32.", rich_help_panel=WHAT_RAN)]
-
-EngineVersionOption = Annotated[str | None, _served("vLLM version, 0.4 to 0.33.")]
-MaxModelLenOption = Annotated[str | None, _served("Longest request; without it, what the text says.")]
-MaxNumSeqsOption = Annotated[int | None, _served("Requests in a batch.")]
-MaxNumBatchedTokensOption = Annotated[int | None, _served("Tokens in a batch.")]
-UtilizationOption = Annotated[float | None, _served("Fraction of the card; without it, what the text says.")]
-QuantizationOption = Annotated[
-    str | None,
-    typer.Option("--quantization", "-q", help="The usual export of this name.", rich_help_panel=SERVED),
-]
-KvCacheDtypeOption = Annotated[str | None, _served("auto, bfloat16, fp8, ...")]
-KvCacheBytesOption = Annotated[str | None, _served("KV cache size, instead of the fraction.")]
-EnforceEagerOption = Annotated[bool | None, typer.Option("--enforce-eager", help="No CUDA graphs.",
-                                                         rich_help_panel=SERVED)]  # fmt: skip
-AlreadyUsedOption = Annotated[str | None, _served("Memory other processes held.")]
-
-MethodOption = Annotated[str | None, _trained("full, lora, qlora, ...")]
-FrameworkOption = Annotated[str | None, _trained("transformers, trl, unsloth, ...")]
-BatchOption = Annotated[
-    int | None,
-    typer.Option("--per-device-train-batch-size", "-b", help="Sequences of a micro-batch.", rich_help_panel=TRAINED),
-]
-SeqLengthOption = Annotated[
-    str | None, typer.Option("--max-seq-length", "--max-length", help="Tokens of a sequence.", rich_help_panel=TRAINED)
-]
-CheckpointingOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--gradient-checkpointing/--no-gradient-checkpointing",
-        help="Run layers again in backward.",
-        rich_help_panel=TRAINED,
-    ),
-]
-AttentionOption = Annotated[str | None, _trained("eager, sdpa or flash_attention_2.")]
-LoraRankOption = Annotated[int | None, typer.Option("--lora-rank", "--lora-r", help="r.", rich_help_panel=TRAINED)]
-OptimOption = Annotated[str | None, _trained("adamw_torch, adamw_bnb_8bit, ...")]
-BaseQuantizationOption = Annotated[str | None, _trained("none, nf4, int8, ...")]
-NumGpusOption = Annotated[int | None, _trained("All GPUs of the run.")]
-ShardingOption = Annotated[str | None, _trained("ddp, zero1, zero2, zero3, fsdp, ...")]
-
-
-def check_workload(
-    model: str | None, train: bool, common: dict[str, Any], served: dict[str, Any], trained: dict[str, Any]
-) -> None:
-    """Refuses options that would be silently without effect.
+def read_words(words: Sequence[str], own: type, *, most_positional: int) -> Ran:
+    """The words by the declarations of serve, or with --train of train, beside the command's own.
 
     Raises:
-        UsageError: an option of the workload without --model, or of the other kind of workload; names it.
+        UsageError: as `parse`; or an option of the other kind of workload.
     """
-    given = [name for group in (common, served, trained) for name, value in group.items() if value is not None]
-    if model is None and (given or train):
-        raise UsageError(f"--{_dashed(given[0] if given else 'train')} says what ran: give --model too", field="model")
-    wrong = [name for name, value in (served if train else trained).items() if value is not None]
-    if wrong:
-        kind = "a server: leave --train out" if train else "a fine-tune: give --train"
-        raise UsageError(f"--{_dashed(wrong[0])} is an option of {kind}", field=wrong[0])
-
-
-def workload_of(
-    diagnosis: Diagnosis,
-    model: str,
-    *,
-    train: bool,
-    gpu: str | None,
-    gpu_memory: str | None,
-    options: dict[str, Any],
-) -> Workload:
-    """The workload as a question that can be planned; without a card, that of the text.
-
-    Args:
-        options: names of `Deployment` or `Recipe` to values as on the command line; None is the default.
-
-    Raises:
-        PlannerError: an unknown model or card, a size that is none, no card anywhere.
-    """
-    from planner.cli.deployment_options import find_card, token_count
-    from planner.diagnosis.expectation.workload import ServingWorkload, TrainingWorkload, on_card_of
-    from planner.hardware.gpus import unnamed_gpu
-    from planner.model.load import load_model
-
-    printed = None if gpu or gpu_memory else _capacity(diagnosis)
-    card, total = (unnamed_gpu(printed), printed) if printed else find_card(gpu, gpu_memory)
-    loaded = load_model(model)
-    given = {name: value for name, value in options.items() if value is not None}
-    workload: Workload
-    if train:
-        from planner.levers.training import TrainingQuestion
-        from planner.training.recipe import Recipe
-
-        if "max_seq_length" in given:
-            given["max_seq_length"] = token_count(given["max_seq_length"], "--max-seq-length")
-        question = TrainingQuestion(model=loaded, recipe=Recipe(**given), gpu=card, gpu_memory_bytes=total)
-        workload = TrainingWorkload(question=question)
-    else:
-        from planner.contract.engine import find_engine
-        from planner.engines.vllm.deployment import Deployment
-        from planner.levers.question import ServingQuestion
-
-        deployment = Deployment(gpu=card, gpu_memory_bytes=total, **_deployed(given))
-        workload = ServingWorkload(
-            question=ServingQuestion(engine=find_engine("vllm"), model=loaded, deployment=deployment)
+    trains = any(dashed(word.partition("=")[0]) == "--train" for word in words)
+    engine = None if trains else find_engine(_ENGINE)
+    records: tuple[type, ...] = (Card, Recipe, TrainerWords) if engine is None else (engine.Deployment, Requests)
+    try:
+        parsed = parse(
+            (*records, own),
+            words,
+            most_positional=most_positional,
+            other=None if engine is None else engine.takes,
+            environment={} if engine is None else os.environ,
         )
-    return on_card_of(workload, printed) if printed else workload
+    except UsageError:
+        known = _spellings((*records, own))
+        for word in words:
+            name = dashed(word.partition("=")[0])
+            if name.startswith("-") and name not in known and says_what_ran(name):
+                kind = "a server: leave --train out" if trains else "a fine-tune: give --train"
+                raise UsageError(f"{name} is an option of {kind}", field=name) from None
+        raise
+    return Ran(parsed=parsed, engine=engine)
 
 
-def _deployed(given: dict[str, Any]) -> dict[str, Any]:
-    from planner.cli.deployment_options import token_count
-    from planner.cli.pasted import memory_size
+def says_what_ran(name: str) -> bool:
+    """Whether an option is one of serve or of train."""
+    return name in _spellings((find_engine(_ENGINE).Deployment, Requests, Card, Recipe, TrainerWords))
 
-    found = dict(given)
-    if "max_model_len" in found:
-        found["max_model_len"] = token_count(found["max_model_len"])
-    if "kv_cache_memory_bytes" in found:
-        found["kv_cache_memory_bytes"] = parse_size(found["kv_cache_memory_bytes"], option="--kv-cache-memory-bytes")
-    if "already_used" in found:
-        found["already_used_bytes"] = memory_size(found.pop("already_used"), "--already-used")
-    return found
+
+def _spellings(records: Sequence[type]) -> set[str]:
+    return {dashed(spelling) for record in records for one in inputs_of(record) for spelling in one.spellings}
+
+
+def _served(text: str, parsed: Parsed, engine: Engine) -> Workload:
+    from planner.diagnosis.expectation.workload import ServingWorkload
+    from planner.levers.question import ServingQuestion
+
+    name, export = read_export(text)
+    deployment = engine.deployment(parsed, **export)
+    question = ServingQuestion(
+        engine=engine, model=load_model(name), deployment=deployment, workload=parsed.record(Requests)
+    )
+    return ServingWorkload(question=question)
+
+
+def _trained(text: str, parsed: Parsed) -> Workload:
+    from planner.diagnosis.expectation.workload import TrainingWorkload
+    from planner.levers.training import TrainingQuestion
+
+    card = parsed.record(Card)
+    names = {one.name for one in inputs_of(Recipe)}
+    given = {name: value for name, value in parsed.given.items() if name in names}
+    recipe = Recipe(**recipe_of_words(parsed.record(TrainerWords), given))
+    assert card.gpu is not None
+    question = TrainingQuestion(model=load_model(text), recipe=recipe, gpu=card.gpu, gpu_memory_bytes=card.total_bytes)
+    return TrainingWorkload(question=question)
 
 
 def _capacity(diagnosis: Diagnosis) -> int | None:
     """The device memory that the text prints, None if it prints none or several."""
     found = {f.message.bytes_of("total_bytes") for f in diagnosis.findings if f.failure != "host_memory"} - {None}
     return found.pop() if len(found) == 1 else None
-
-
-def _dashed(name: str) -> str:
-    return name.replace("_", "-")

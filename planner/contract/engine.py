@@ -85,6 +85,8 @@ class Axes:
     """The inputs of an engine that comparisons run over; "" where it has none such.
 
     Args:
+        slots: where requests at once are a matter of the command alone: how many there are.
+        length_of_all: `length` is that of all slots together.
         on_cards: inputs that keep every weight on the cards, of an engine that would else move some to the host.
     """
 
@@ -92,6 +94,8 @@ class Axes:
     cache: str = ""
     ways: str = ""
     length: str = ""
+    slots: str = ""
+    length_of_all: bool = False
     on_cards: tuple[tuple[str, object], ...] = ()
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from planner.diagnosis.sizes import Figure, Value
+from planner.diagnosis.sizes import Figure, Value, is_sane
+from planner.units import format_size
 from planner.version import SCHEMA
 
 FailureClass = Literal[
@@ -31,10 +32,59 @@ CLASS_SENTENCES: Mapping[FailureClass, str] = {
     "engine_budget": "the engine's own arithmetic refuses; the card itself need not be full",
     "host_memory": "host memory (RAM) ran out, not the GPU's",
     "limit_not_capacity": "a limit refused the request while the device had room for it",
-    "bug": "the size or state is impossible: an error in the program, not a lack of memory",
+    "bug": "no lack of memory: an error in the program, its builds or its surroundings",
     "not_a_failure": "a warning that the program survives; look for what stopped it elsewhere",
     "undecided": "the text does not say enough to tell",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A process that holds memory of a device; None where the text does not say."""
+
+    pid: int | None
+    size_bytes: int | None
+    name: str = ""
+
+    def words(self) -> str:
+        """ "PID 40112 (python3, 21.8 GiB)"."""
+        inner = [part for part in (self.name, "" if self.size_bytes is None else format_size(self.size_bytes)) if part]
+        return ("a process" if self.pid is None else f"PID {self.pid}") + (f" ({', '.join(inner)})" if inner else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ownership:
+    """Whose the memory of a device is, as far as the inputs say; sizes in bytes, None where they do not.
+
+    Attributes:
+        tensors, unused: what this process's torch has allocated, and has reserved besides.
+        outside: what this process has beyond torch: context, graphs, other libraries.
+        others: what other processes have; `holders` names them.
+        free_gpus: (index, bytes in use, capacity) of other GPUs that are nearly empty.
+    """
+
+    total: int | None = None
+    free: int | None = None
+    tensors: int | None = None
+    unused: int | None = None
+    outside: int | None = None
+    others: int | None = None
+    own_pid: int | None = None
+    holders: tuple[Process, ...] = ()
+    free_gpus: tuple[tuple[int, int, int], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The shares under plain names; what is not known is left out."""
+        names = ("total", "free", "tensors", "unused", "outside", "others")
+        sizes = {f"{name}_bytes": getattr(self, name) for name in names if getattr(self, name) is not None}
+        row: dict[str, Any] = dict(sizes)
+        if self.own_pid is not None:
+            row["own_pid"] = self.own_pid
+        if self.holders:
+            row["holders"] = [{"pid": h.pid, "name": h.name, "size_bytes": h.size_bytes} for h in self.holders]
+        if self.free_gpus:
+            row["free_gpus"] = [{"index": i, "in_use_bytes": u, "total_bytes": t} for i, u, t in self.free_gpus]
+        return row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +97,9 @@ class Message:
         device: the device's number in the text; an ordinal within the process for torch.
         context: what the lines around it say (phase, engine, settings), name to value.
         repeated: how many times the same message occurs in the input.
+        devices: the devices of all its repeats, where several ranks fail in the same way.
+        processes: processes with memory on the device, as the text lists them.
+        stated_total_bytes: the device's capacity as the user stated it, for a text that prints none.
     """
 
     program: str
@@ -61,6 +114,15 @@ class Message:
     offset: int = 0
     context: Mapping[str, str] = field(default_factory=dict)
     repeated: int = 1
+    devices: tuple[int, ...] = ()
+    processes: tuple[Process, ...] = ()
+    stated_total_bytes: int | None = None
+
+    @property
+    def capacity(self) -> int | None:
+        """The device's memory as printed, else as stated; None where neither says a possible size."""
+        printed = self.bytes_of("total_bytes")
+        return printed if is_sane(printed) and printed else self.stated_total_bytes
 
     def bytes_of(self, name: str) -> int | None:
         """The figure as an int of bytes (or tokens), None where the text does not print it."""
@@ -103,11 +165,19 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """Something to do: what, when it applies and why, and a command that looks (never one that is run here)."""
+    """Something to do.
+
+    Attributes:
+        name: its word in the list of actions.
+        setting: what to type or set, in the spelling of the program that failed.
+        command: a command that looks; never one that is run here.
+    """
 
     do: str
     why: str
     command: str | None = None
+    name: str = ""
+    setting: str | None = None
 
 
 class BesidePlan(Protocol):
@@ -120,7 +190,12 @@ class BesidePlan(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One diagnosed message, summary or snapshot; `plan` is what the plan of a stated workload expected there."""
+    """One diagnosed message, summary or snapshot.
+
+    Attributes:
+        plan: what the plan of a stated workload expected there.
+        headline, whose: what happened, and whose the memory was, in a sentence each.
+    """
 
     message: Message
     verdict: Verdict
@@ -128,6 +203,9 @@ class Finding:
     cautions: tuple[str, ...] = ()
     tables: Mapping[str, Any] = field(default_factory=dict)
     plan: BesidePlan | None = None
+    ownership: Ownership = field(default_factory=Ownership)
+    headline: str = ""
+    whose: str = ""
 
     @property
     def failure(self) -> FailureClass:
@@ -145,6 +223,8 @@ class Finding:
         row: dict[str, Any] = {
             "program": message.program,
             "version_hint": message.version_hint,
+            "headline": self.headline,
+            "whose_memory": self.whose,
             "class": verdict.failure,
             "second_class": verdict.second,
             "confidence": verdict.confidence,
@@ -154,11 +234,16 @@ class Finding:
             "device": message.device,
             "evidence": list(verdict.evidence),
             "would_change": list(verdict.would_change),
-            "actions": [{"do": a.do, "why": a.why, "command": a.command} for a in self.actions],
+            "actions": [
+                {"name": a.name, "do": a.do, "setting": a.setting, "why": a.why, "command": a.command}
+                for a in self.actions
+            ],
             "cautions": list(self.cautions),
             "source": message.source,
             "line": message.line,
             "repeated": message.repeated,
+            "devices": list(message.devices),
+            "memory": self.ownership.to_json(),
             "context": dict(message.context),
             "text": message.text,
         }

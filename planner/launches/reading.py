@@ -6,20 +6,22 @@ import re
 from typing import Any, Final
 
 from planner.launches import recognise
+from planner.launches.cleaning import clean_launch
 from planner.launches.context import Context, Surroundings
 from planner.launches.documents import Map, as_map, read_json, read_yaml
+from planner.launches.engines.files import sglang_config
 from planner.launches.engines.others import read_trtllm_options
 from planner.launches.engines.server import config_given, start_plan
 from planner.launches.engines.vllm import read_config_file
 from planner.launches.manifests import compose, kubernetes, llama_swap, modelfile, ray, systemd, values
-from planner.launches.record import Launch, LaunchError, LaunchPlan, Settings, Value
+from planner.launches.record import Launch, LaunchError, LaunchPlan, Settings
 from planner.launches.settling import apply_settings
 from planner.launches.sharing import say_sharing
 from planner.launches.shell.commands import read_shell
+from planner.launches.shell.prompts import offer_cards, without_prompts
+from planner.launches.shell.slurm import slurm_environment
 from planner.launches.shell.wrappers import slurm_words
-from planner.launches.trainers import accelerate, axolotl, llamafactory, torchtune, trl
-from planner.launches.trainers.launchers import Spread, complete
-from planner.launches.trainers.recipe import SETTLES, Run, apply_deepspeed, read_fsdp
+from planner.launches.trainers.files import read_file
 
 LARGEST_TEXT: Final = 4 << 20
 _SHELL_FENCES: Final = (
@@ -37,10 +39,6 @@ _SHELL_FENCES: Final = (
     "shell-session",
     "terminal",
     "fish",
-)
-_CARD_WORDS: Final = re.compile(
-    r"\b(?:(?:RTX|GTX)\s?(?:PRO\s?)?A?\d{4}(?:\s?(?:Ti|SUPER|Ada))?|[HABLV]\d{2,3}S?G?(?:[ -]\d{2,3}\s?GB)?"
-    r"|GH200|GB200|MI\d{3}X?|T4)\b"
 )
 
 
@@ -71,38 +69,14 @@ def read_launch(text: str, *, name: str = "", settings: Settings | None = None) 
         launch.form = error.form if error.form not in ("unknown", "yaml", "json") else launch.form
         for need in error.needs:
             launch.needs.append(need)
+    except (ValueError, OverflowError):
+        launch.error = "a number in the text is none, or too large to be one"
     except (RecursionError, MemoryError):
         launch.error = "the text is nested too deep to be read"
     if launch.error is not None:
         launch.plans = []
-    _clean(context)
+    clean_launch(context)
     return launch
-
-
-def _clean(context: Context) -> None:
-    launch, clean = context.launch, context.secrets.clean
-    for items in (launch.needs, launch.unread, launch.notes):
-        items[:] = [clean(one) for one in items]
-    if launch.error is not None:
-        launch.error = clean(" ".join(launch.error.split()))[:500]
-    for plan in launch.plans:
-        if "shm_bytes" not in plan.host:
-            plan.host.pop("ipc_host", None)  # it says what becomes of the shm size
-        plan.model = clean(plan.model) if plan.model is not None else None
-        plan.name = clean(plan.name)[:200] if plan.name is not None else None
-        for store in (plan.inputs, plan.further):
-            for key, value in list(store.items()):
-                store[key] = Value(_cleaned(value.value, clean), value.line, value.file, clean(value.how)[:200])
-
-
-def _cleaned(value: Any, clean: Any) -> Any:
-    if isinstance(value, str):
-        return clean(value)[:2000]
-    if isinstance(value, list):
-        return [_cleaned(one, clean) for one in value[:200]]
-    if isinstance(value, dict):
-        return {clean(str(key)): _cleaned(one, clean) for key, one in list(value.items())[:200]}
-    return value
 
 
 def read_text(context: Context, text: str, *, first_line: int = 1) -> None:
@@ -160,37 +134,6 @@ def _shell(context: Context, text: str, first_line: int = 1) -> None:
     offer_cards(context, script.comments)
 
 
-def offer_cards(context: Context, comments: list[tuple[int, str]]) -> None:
-    """A card in a comment or in prose is offered, not taken."""
-    offered = 0
-    for line, text in comments:
-        found = _CARD_WORDS.search(text)
-        if found and offered < 5:
-            offered += 1
-            context.launch.note(
-                f"line {line}: the words {found[0]!r} stand in a comment or prose: a card to offer (--gpu), not"
-                " to assume"
-            )
-
-
-def without_prompts(text: str) -> str:
-    """Commands behind `$ ` prompts; the other lines of such a text are output."""
-    lines = text.replace("\r\n", "\n").split("\n")
-    prompt = re.compile(r"^\s*(?:\([\w.-]+\)\s*)?(?:[\w.-]+@[\w.-]+:[^$#\n]{0,100})?[$❯]\s+(?=\S)")
-    if not any(prompt.match(line) for line in lines):
-        return text
-    kept: list[str] = []
-    continued = False
-    for line in lines:
-        found = prompt.match(line)
-        if found:
-            kept.append(line[found.end() :])
-        else:
-            kept.append(re.sub(r"^\s*>\s?", "", line) if continued else "")
-        continued = bool(kept[-1]) and kept[-1].rstrip().endswith("\\")
-    return "\n".join(kept)
-
-
 def _slurm(context: Context, text: str) -> None:
     around = Surroundings()
     words: list[str] = []
@@ -200,7 +143,7 @@ def _slurm(context: Context, text: str) -> None:
             words += re.split(r"\s+#", found[1])[0].split()
     slurm_words(context, words, around)
     name = next((word.partition("=")[2] for word in words if word.startswith("--job-name=")), None)
-    environment = _slurm_environment(words, around)
+    environment = slurm_environment(words, around)
     script = read_shell(context, text, around=around, environment=environment)
     offer_cards(
         context,
@@ -208,23 +151,6 @@ def _slurm(context: Context, text: str) -> None:
     )
     for plan in context.launch.plans:
         plan.name = plan.name or name
-
-
-def _slurm_environment(words: list[str], around: Surroundings) -> dict[str, Any]:
-    from planner.launches.shell.script import Variable
-
-    found: dict[str, Any] = {}
-    nodes = around.nodes or 1
-    found["SLURM_NNODES"] = found["SLURM_JOB_NUM_NODES"] = Variable(str(nodes), 1, "#SBATCH")
-    if around.gpus:
-        found["SLURM_GPUS_ON_NODE"] = found["SLURM_GPUS_PER_NODE"] = Variable(
-            str(max(1, around.gpus // nodes)), 1, "#SBATCH"
-        )
-    tasks = next((w.partition("=")[2] for w in words if w.startswith("--ntasks-per-node=")), "")
-    if tasks.isdigit():
-        found["SLURM_NTASKS_PER_NODE"] = Variable(tasks, 1, "#SBATCH")
-        found["SLURM_NTASKS"] = Variable(str(int(tasks) * nodes), 1, "#SBATCH")
-    return found
 
 
 def _markdown(context: Context, text: str) -> None:
@@ -345,7 +271,7 @@ def _of_form(context: Context, form: str, node: Map) -> None:
             or "mem-fraction-static" in node
             or "mem_fraction_static" in node
         ):
-            _sglang_config(context, node)
+            sglang_config(context, node)
         else:
             _keep(context, read_config_file(context, node, Surroundings()))
     elif form == "tensorrt-llm-options":
@@ -355,62 +281,12 @@ def _of_form(context: Context, form: str, node: Map) -> None:
         plan.model = context.settings.values.get("model")
         context.add(plan)
     else:
-        _training(context, form, node)
-
-
-def _sglang_config(context: Context, node: Map) -> None:
-    from planner.launches.engines.server import map_given, read_given, settle_gpus, settle_model
-
-    plan = start_plan(context, "sglang", Surroundings(), {})
-    others = read_given(context, plan, map_given("sglang", node))
-    model = others["model"].values[0] if "model" in others and others["model"].values else None
-    if settle_model(context, plan, model, Surroundings()):
-        settle_gpus(context, plan, Surroundings(), {})
-        context.add(plan)
+        read_file(context, form, node)
 
 
 def _keep(context: Context, plan: LaunchPlan | None) -> None:
     if plan is not None:
         context.add(plan)
-
-
-def _training(context: Context, form: str, node: Map) -> None:
-    if form == "accelerate":
-        run = accelerate.read_accelerate(context, node)
-    elif form == "axolotl":
-        run = axolotl.read_config(context, node)
-    elif form == "llamafactory":
-        run = llamafactory.read_config(context, node)
-    elif form == "torchtune":
-        run = torchtune.read_config(context, node)
-    elif form == "trl":
-        run = trl.read_yaml_file(context, node)
-    else:
-        run = _spread_only(context, form, node)
-    spread = Spread(unknown=True)
-    nodes, gpus = run.plan.nodes, run.plan.gpus
-    complete(context, run, spread, {}, Surroundings())
-    run.plan.nodes = max(nodes, run.plan.nodes)
-    run.plan.gpus = run.processes if run.processes is not None else gpus
-    if gpus == 1 and run.processes is None:
-        context.launch.notes[:] = [note for note in context.launch.notes if "what the launcher finds" not in note]
-
-
-def _spread_only(context: Context, form: str, node: Map) -> Run:
-    """A DeepSpeed or FSDP file by itself: how memory is shared, never what is trained."""
-    run = Run(context, "transformers")
-    run.states_method = False
-    if form == "deepspeed":
-        apply_deepspeed(run, node, Value(None, 0, context.file))
-    else:
-        run.fields["fsdp_config"] = Value(node, 1, context.file)
-        read_fsdp(run, Value(None, 1, context.file))
-    wanted = ["model", "sequence length", "method"]
-    if "per-device-train-batch-size" not in run.plan.inputs:
-        wanted.append("batch size")
-    for name in wanted:
-        context.launch.need(name, "such a file never says it", settle=SETTLES[name])
-    return run
 
 
 __all__ = ["LARGEST_TEXT", "config_given", "read_launch", "read_text"]

@@ -8,8 +8,11 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Final
 
+from planner.contract.engine import find_engine
+from planner.contract.inputs import inputs_of
+from planner.contract.parser import dashed
 from planner.launches.record import LaunchPlan
-from planner.training.recipe import Recipe
+from planner.training.recipe import Recipe, frameworks
 
 # Options files' keys that the engine has an option of its own for.
 _SPELLED: Final = {
@@ -33,17 +36,35 @@ def serve_words(plan: LaunchPlan, card: Mapping[str, str]) -> list[str]:
     if plan.version is not None and (release or plan.tool == "llama.cpp"):
         words += ["--engine-version", release[0] if release else plan.version]
     words += _card(card)
-    spelled = _SPELLED.get(plan.tool, {})
     for name, value in plan.inputs.items():
-        words += option_words(spelled.get(name, name), value.value)
+        if takes(plan.tool, spelled_of(plan.tool, name)):
+            words += option_words(spelled_of(plan.tool, name), value.value)
     for name, value in plan.further.items():
         words += option_words(name, value.value if value.value != "" else True)
     return words
 
 
+def spelled_of(tool: str, name: str) -> str:
+    """The option of an engine's planner for an input that was read."""
+    return _SPELLED.get(tool, {}).get(name, name)
+
+
+def takes(tool: str, name: str) -> bool:
+    """Whether an engine's planner takes an input of this name; parts of an object count by their head."""
+    engine = find_engine(tool)
+    known = {dashed(spelling) for one in inputs_of(engine.Deployment) for spelling in one.spellings}
+    head = dashed(f"--{name}").partition(".")[0]
+    return bool({head, f"--no-{head[2:]}"} & known) or engine.takes(head) is not None
+
+
+def framework_of(tool: str) -> str:
+    """The name that a trainer goes by among the planner's frameworks."""
+    return tool if tool in frameworks() else tool.removeprefix("ms-")
+
+
 def train_words(plan: LaunchPlan, card: Mapping[str, str]) -> list[str]:
     """MODEL and the options of `train`: what is stated, and the trainer's own defaults."""
-    words = [plan.model or "", "--framework", plan.tool]
+    words = [plan.model or "", "--framework", framework_of(plan.tool)]
     option, release = _RELEASED.get(plan.tool), _RELEASE.match(plan.version or "")
     if option and release:
         words += [f"--{option}", release[0]]

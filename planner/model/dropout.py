@@ -62,7 +62,9 @@ _KEYS: Final[dict[str, dict[str, str]]] = {
         "attention": "attention_dropout", "mixer": "residual_dropout", "feed_forward": "residual_dropout",
         "embedding": "embedding_dropout",
     },
-    "bert": _BERT, "roberta": _BERT, "xlm-roberta": _BERT, "mpnet": _BERT,
+    "bert": _BERT, "roberta": _BERT, "xlm-roberta": _BERT, "mpnet": _BERT, "deberta-v2": _BERT, "new": _BERT,
+    "jina_embeddings_v3": _BERT,
+    "distilbert": {"attention": "attention_dropout", "feed_forward": "dropout", "embedding": "dropout"},
     "modernbert": {
         "attention": "attention_dropout", "mixer": "attention_dropout", "inner": "mlp_dropout",
         "embedding": "embedding_dropout",
@@ -71,7 +73,9 @@ _KEYS: Final[dict[str, dict[str, str]]] = {
 _DEFAULTS: Final[dict[tuple[str, str], float]] = {
     ("gpt2", "attn_pdrop"): 0.1, ("gpt2", "resid_pdrop"): 0.1, ("gpt2", "embd_pdrop"): 0.1,
     ("opt", "dropout"): 0.1,
-    **{(kind, key): 0.1 for kind in ("bert", "roberta", "xlm-roberta", "mpnet") for key in _BERT.values()},
+    ("distilbert", "attention_dropout"): 0.1, ("distilbert", "dropout"): 0.1,
+    **{(kind, key): 0.1 for kind in ("bert", "roberta", "xlm-roberta", "mpnet", "deberta-v2", "new",
+                                     "jina_embeddings_v3") for key in _BERT.values()},
 }  # fmt: skip
 
 

@@ -82,6 +82,17 @@ def fleet_row(candidate: Candidate, prices: Mapping[str, float]) -> dict[str, ob
     }
 
 
+def assumed(query: Mapping[str, object]) -> str:
+    """What the sizes stand on: lengths, how busy a user is, and what the first token waits for."""
+    duty = query["duty_cycle"]
+    busy = "all the time" if duty == 1 else f"{duty:.0%} of the time"
+    return (
+        f"planned for requests of {query['input_len']} tokens in and {query['output_len']} out, each user with a"
+        f" request running {busy} (--input-len, --output-len, --duty-cycle); the time to the first token is the"
+        " prefill alone, without a queue"
+    )
+
+
 def render_fleet(
     candidates: Sequence[Candidate],
     rejected: Sequence[Rejected],
@@ -99,7 +110,7 @@ def render_fleet(
             "query": dict(query),
             "rows": rows,
             "rejected": [{"gpu": one.gpu, "reason": one.reason} for one in rejected],
-            "notes": [DERIVED],
+            "notes": [DERIVED, assumed(query)],
         }
         return json.dumps(document, indent=1, ensure_ascii=False)
     shown = COLUMNS if prices else COLUMNS[:-1]
@@ -110,7 +121,7 @@ def render_fleet(
     if rejected:
         parts.append(printed([f"{one.gpu}: {one.reason}" for one in rejected]))
     parts += curves
-    parts.append(printed([f"note: {DERIVED}"]))
+    parts.append(printed([f"note: {DERIVED}", f"note: {assumed(query)}"]))
     parts += [command(command_line(candidate.plan)) for candidate in candidates[:1]]
     return "\n\n".join(parts)
 

@@ -19,6 +19,7 @@ from planner.report.verdict import coloured
 from planner.training.components import bytes_per_parameter
 from planner.training.largest import Largest
 from planner.training.plan import TrainingPlan
+from planner.training.stacks.megatron_shape import MegatronPeak
 from planner.units import format_exact, format_size, gib
 
 if TYPE_CHECKING:
@@ -288,3 +289,19 @@ def render_training(
         plan, largest, advice=advice, colour=colour, explain=explain, markdown=format == "markdown", width=width
     )
     return f"{text}\n\n{' '.join(shlex.quote(word) for word in command)}" if command else text
+
+
+def render_shape(peak: MegatronPeak, verdict: str, needed_bytes: int, card_bytes: int, *, format: str) -> str:
+    """A Megatron-core shape's peak, as a table or as JSON."""
+    parts = {name: size for name, size in asdict(peak).items() if name != "parameters"}
+    if format == "json":
+        found = {"schema": JSON_SCHEMA, "parameters": peak.parameters, "verdict": verdict,
+                 "peak": {"allocated_bytes": peak.allocated_bytes, "device_bytes": needed_bytes, **parts}}  # fmt: skip
+        return json.dumps(found, indent=1)
+    lines = [
+        f"{VERDICTS.get(verdict, verdict)}: {peak.parameters:,} parameters, {gib(peak.allocated_bytes)} GiB allocated"
+        f" at the peak, {gib(needed_bytes)} of {gib(card_bytes)} GiB in use",
+        "",
+    ]
+    lines += [f"  {name:<12} {gib(size):>8} GiB" for name, size in parts.items()]
+    return "\n".join(lines)

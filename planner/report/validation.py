@@ -46,7 +46,8 @@ def summary_rows(rows: Sequence[Row], *, by: str = "component") -> list[dict[str
     """
     key = _KEYS[by]
     found: list[dict[str, object]] = []
-    for component, mode in COMPONENTS:
+    present = dict.fromkeys((row.component, row.mode) for row in rows)
+    for component, mode in dict.fromkeys([*COMPONENTS, *present]):
         mine = [row for row in rows if row.component == component and row.mode == mode]
         for value in sorted({key(row) for row in mine}):
             errors = statistics([row for row in mine if key(row) == value])

@@ -77,11 +77,21 @@ def _account(model: Model, engine: Engine, card: dict[str, Any], axes: dict[str,
     reason = ""
     for cache in _SPELLINGS.get(str(asked.get("cache")), (asked.get("cache"),)):
         changes = {getattr(engine.axes, name): cache if name == "cache" else value for name, value in asked.items()}
+        changes |= _slots(engine, asked.get("length"), workload)
         try:
             return _figures(engine, engine.plan(model, engine.Deployment(**card, **changes), workload))
         except PlannerError as error:
             reason = reason or str(error)
     return Account(engine=engine, plan=None, reason=reason)
+
+
+def _slots(engine: Engine, length: Any, workload: Workload) -> dict[str, Any]:
+    """The asked requests as slots, where the engine holds as many as its command says."""
+    axes = engine.axes
+    if not axes.slots or length is None or workload.concurrency < 2:
+        return {}
+    found: dict[str, Any] = {axes.slots: workload.concurrency}
+    return found | ({axes.length: length * workload.concurrency} if axes.length_of_all else {})
 
 
 def _figures(engine: Engine, plan: ServingPlan) -> Account:
@@ -141,6 +151,8 @@ def _sentence(first: Account, other: Account) -> str:
     if abs(difference) >= _SMALLEST:
         more = "more" if difference > 0 else "less"
         said += f": {format_size(abs(difference))} {more} cache" + (f" ({'; '.join(reasons)})" if reasons else "")
+    if other.engine.axes.slots:
+        said += "; its cache is what the command's slots take, never what is left"
     if abs(other.bytes_per_token - first.bytes_per_token) > first.bytes_per_token // 100:
         said += f"; a token takes {other.bytes_per_token:,} B instead of {first.bytes_per_token:,} B"
     return said

@@ -474,6 +474,16 @@ class Recipe:
     ] = False
 
     @property
+    def has_logits(self) -> bool:
+        """The vocabulary's matrix is in the model, and its logits in the loss."""
+        return self.objective not in ("classification", "embedding", "reranker", "reward")
+
+    @property
+    def scores(self) -> int:
+        """Rows of the head that takes the vocabulary's place."""
+        return self.num_labels if self.objective == "classification" else 1
+
+    @property
     def adapters(self) -> bool:
         """Low-rank adapters are trained beside a frozen base."""
         return self.method in _ADAPTERS

@@ -15,6 +15,7 @@ from planner.training.allocator.allocator import Ratio, reserved_ratio
 from planner.training.allocator.memory import Band, CardMemory, card_memory
 from planner.training.allocator.script import script_of
 from planner.training.components import components, fragmentation
+from planner.training.objectives.beside import kept_logits_bytes
 from planner.training.objectives.objectives import Extra, extra_models
 from planner.training.recipe import DEEPSPEED, Recipe, kernels, resolve
 from planner.training.recipe_checks import check_model
@@ -127,6 +128,11 @@ def plan_training(
         (_ratio(resolved, phase.name) for phase in phases if phase.allocated_bytes == allocated), key=lambda r: r.best
     )
     outside = _outside(gpu, resolved, extra)
+    if extra.asleep and extra.outside_bytes:  # awake beside the states, asleep beside the update's peak
+        states_only = min(phase.allocated_bytes for phase in phases)
+        woken = max(0, extra.outside_bytes + states_only - allocated)
+        asleep = f"{extra.outside_formula}, asleep while the policy learns: what rollout has beyond the update's peak"
+        outside += (exact("generation_engine", woken, asleep, "trl 1.10 grpo_trainer.py vllm_enable_sleep_mode"),)
     low, best, high = (sum(part.at(side) for part in outside) for side in ("low", "best", "high"))
     reserved = max(_times(phase.allocated_bytes, _ratio(resolved, phase.name), "best") for phase in phases)
     least = max(_times(phase.allocated_bytes, _ratio(resolved, phase.name), "low") for phase in phases)
@@ -154,7 +160,7 @@ def plan_training(
         needed_low=allocated + low,
         needed_best=needed_best,
         needed_high=needed_high,
-        host_bytes=held.host + step.host_bytes,
+        host_bytes=held.host + step.host_bytes + extra.host_bytes,
         verdict=verdict,
         shortfall_bytes=max(0, needed_best - card),
         notes=tuple(dict.fromkeys(said)),
@@ -268,6 +274,8 @@ def _phases(
     if extra.reference_logits_bytes:
         before = during + extra.reference_logits_bytes + step.phases[0].activation_bytes - step.saved_bytes
         found.insert(1, PhasePeak(name="reference forward", allocated_bytes=before))
+    if recipe.eval_samples:
+        found.append(PhasePeak(name="evaluation", allocated_bytes=static + held.gathered + _evaluation(recipe, step)))
     if recipe.optimizer_in_backward:
         found.append(PhasePeak(name="optimizer step", allocated_bytes=static + _largest_update(all_states)))
     if recipe.method != "inference" and not recipe.optimizer_in_backward:
@@ -276,6 +284,18 @@ def _phases(
         size = static + held.gradients + held.step_buckets + temporary
         found.append(PhasePeak(name="optimizer step", allocated_bytes=size))
     return tuple(found)
+
+
+def _evaluation(recipe: Recipe, step: StepMemory) -> int:
+    """One evaluation batch's logits, in the model's type and twice in fp32, and those that the metrics keep."""
+    batch = min(recipe.eval_samples, recipe.per_device_eval_batch_size)
+    size = batch * recipe.max_seq_length * step.vocabulary
+    kept = 0
+    if recipe.compute_metrics:
+        most = recipe.eval_accumulation_steps
+        samples = recipe.eval_samples if most is None else min(recipe.eval_samples, most * batch)
+        kept = kept_logits_bytes(samples, recipe.max_seq_length, step.vocabulary)
+    return kept + size * (step.stream_width + 4 + 4)
 
 
 def _largest_update(all_states: States) -> int:
@@ -307,7 +327,7 @@ def _outside(gpu: Gpu, recipe: Recipe, extra: Extra) -> tuple[Component, ...]:
                 source="vLLM start-ups, 2 to 4 ranks: 205 to 420 MiB over PCIe, 1045 to 1600 MiB over NVLink",
             )
         )  # fmt: skip
-    if extra.outside_bytes:
+    if extra.outside_bytes and not extra.asleep:
         parts.append(exact("generation_engine", extra.outside_bytes, extra.outside_formula, "the recipe"))
     return tuple(parts)
 

@@ -24,6 +24,7 @@ _FRAMEWORK_NAMES: Final = {
     "llama-factory": "llamafactory",
     "megatron-lm": "megatron",
     "fms-hf-tuning": "fms",
+    "ms-swift": "swift",
     "peft": "transformers",
     "plain": "transformers",
     "plain-loop": "transformers",
@@ -141,20 +142,27 @@ def resolve(recipe: Recipe) -> Recipe:
         defaults["base_quantization"] = "torchao-nf4" if recipe.framework == "torchtune" else "nf4"
     if recipe.loss in ("in-place", "liger", "cce", "chunked"):
         defaults["keep_outputs"] = False  # such losses come with trainers, which keep the loss alone
-    if recipe.num_gpus > 1:
-        defaults["sharding"] = "ddp"
+    if recipe.num_gpus == 1:
+        defaults.pop("sharding", None)
+    else:
+        defaults.setdefault("sharding", "ddp")
+    if recipe.objective not in ("grpo", "ppo"):
+        defaults.pop("generation_share", None)
     if recipe.base_quantization in ("nf4", "fp4", "int8") and recipe.framework == "transformers":
         defaults["prepare_kbit"] = recipe.method in ("qlora", "qdora")
     if recipe.prepare_kbit or (recipe.prepare_kbit is None and defaults.get("prepare_kbit")):
         defaults["gradient_checkpointing"] = True  # prepare_model_for_kbit_training turns it on
-    if recipe.sharding in DEEPSPEED and (recipe.dtype or defaults["dtype"]) != "float32":
+    sharded = recipe.sharding or defaults.get("sharding")
+    if sharded in DEEPSPEED and (recipe.dtype or defaults["dtype"]) != "float32":
         # DeepSpeed's 16-bit engines convert the module, adapters too, and keep an fp32 copy of what is trained
         defaults["master_weights"], defaults["adapter_dtype"] = "fp32", recipe.dtype or defaults["dtype"]
-        defaults["overlap_comm"] = recipe.sharding == "zero3"
+        defaults["overlap_comm"] = sharded == "zero3"
     if recipe.method == "galore":
         defaults["optim"] = "galore_adamw"
     if recipe.method == "badam":
         defaults["master_weights"] = "fp32"  # BAdam 1.2 block_optim.py: an fp32 copy of the active block
+    if recipe.objective in ("grpo", "ppo") and recipe.framework != "verl":
+        defaults["logits_to_keep"] = recipe.max_completion_length  # verl's packed sequences have the prompt's too
     if (recipe.optim or "").endswith("_layerwise"):
         recipe = replace(recipe, optimizer_in_backward=True)  # transformers trainer_optimizer.py: a hook a parameter
     fallback = {

@@ -156,7 +156,7 @@ def _dry_run(model: Model, case: Mapping[str, Any]) -> Run:
         parallel=context.get("n_seq", 1),
         kv_unified=bool(context.get("kvu", 0)),
         swa_full=bool(context.get("swa_full", 0)),
-        quantization="F16",
+        quantization="F32",  # without a tensor list every weight counts as F32
     )
     run = resolve(model, deployment, outputs=context.get("n_outputs_max") or 1 << 20)
     placement = replace(run.placement, devices=cards, split=(1.0,) * cards)
@@ -203,6 +203,7 @@ def _public(row: dict[str, Any]) -> Iterator[Figure | tuple[str, str]]:
     if name in _LEFT_OUT:
         yield name, _LEFT_OUT[name]
         return
+    yield from _weight_figures(row, buffers)
     printed = measured.get("compute_buffer_mib") or {}
     devices = [device for device in printed if _DEVICE.fullmatch(device)]
     for index, device in enumerate(devices):
@@ -227,14 +228,34 @@ def _public(row: dict[str, Any]) -> Iterator[Figure | tuple[str, str]]:
         )
 
 
+def _weight_figures(row: dict[str, Any], buffers: Buffers) -> Iterator[Figure]:
+    """Weights on cards, where the file is one of llama.cpp's own mixes and no tensor was moved by hand."""
+    printed = row["measured"].get("model_buffer_mib") or {}
+    mix = (row["gguf"].get("quant") or "").replace(" - Medium", "_M").split(" ")[0]
+    if not is_mix(mix) or row["deployment"].get("override_tensor") or "CUDA_Split" in printed:
+        return
+    for index, device in enumerate(one for one in printed if _DEVICE.fullmatch(one)):
+        if index < len(buffers.model) - 1:
+            yield Figure(
+                case=row["id"],
+                config=row["config"],
+                group=row["engine"],
+                kind="model",
+                device=device,
+                measured=printed[device],
+                planned=buffers.model[index] / MIB,
+            )
+
+
 def public_run(model: Model, row: dict[str, Any]) -> Run:
     """The run of a public load.
 
     A load of one slot is read as one of a program other than llama-server, whose default is four; drafts are the
     server's.
     """
+    inferred = row.get("inferred") or {}  # deduced from the printed sizes, as the case's notes say
     said, engine = row["deployment"], row["engine"]
-    layers = said.get("n_gpu_layers")
+    layers = inferred.get("n_gpu_layers", said.get("n_gpu_layers"))
     slots = said.get("n_parallel") or 1
     n_ubatch = said.get("n_ubatch") or 512
     overrides = ("exps=CPU",) if (said.get("override_tensor") or {}).get("CPU") else ()
@@ -243,7 +264,7 @@ def public_run(model: Model, row: dict[str, Any]) -> Run:
         gpu_memory_bytes=64 * GIB,
         engine_version=_version(row),
         variant="ik_llama.cpp" if engine.startswith("ik") else "llama.cpp",
-        quantization=_mix(row["gguf"].get("quant")),
+        quantization=_mix(inferred.get("quant") or row["gguf"].get("quant")),
         ctx_size=said["n_ctx"],
         ubatch_size=n_ubatch,
         batch_size=max(said.get("n_batch") or 2048, n_ubatch),
@@ -265,7 +286,8 @@ def public_run(model: Model, row: dict[str, Any]) -> Run:
     server = slots > 1 or said.get("draft")
     run = resolve(model, deployment, outputs=slots * (4 if said.get("draft") else 1) if server else 1 << 20)
     printed = row["measured"].get("compute_buffer_mib") or {}
-    count = sum(1 for device in printed if _DEVICE.fullmatch(device))
+    weights = row["measured"].get("model_buffer_mib") or {}
+    count = max(sum(1 for device in one if _DEVICE.fullmatch(device)) for one in (printed, weights))
     if said.get("backend") == "CPU" or (not count and "CPU" in printed):
         return replace(run, placement=replace(run.placement, devices=0, offloaded=0, split=()))
     if count > 1:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from planner.engines.sglang.deployment import Deployment, read_algorithm
@@ -28,26 +28,22 @@ GIVEN_MEMORY: Final = "given memory"
 _EXACT: Final = re.compile(r"(0\.\d+\.\d+(?:\.post\d+)?)(?![\dx]|\.\d|-0)")
 _DAY: Final = re.compile(r"20\d\d-\d\d-\d\d")
 _ANY_CARD_BYTES: Final = 48 * GIB
+# names of cases that are not the engine's; its own are taken as they are
 _FIELDS: Final = {
     "tensor_parallel": "tp_size",
-    "context_length": "context_length",
-    "chunked_prefill_size": "chunked_prefill_size",
-    "cuda_graph_max_bs": "cuda_graph_max_bs",
-    "mem_fraction_static": "mem_fraction_static",
-    "max_total_tokens": "max_total_tokens",
-    "max_running_requests": "max_running_requests",
-    "disable_cuda_graph": "disable_cuda_graph",
-    "disable_radix_cache": "disable_radix_cache",
-    "kv_cache_dtype": "kv_cache_dtype",
-    "mamba_full_memory_ratio": "mamba_full_memory_ratio",
-    "max_mamba_cache_size": "max_mamba_cache_size",
-    "mamba_ssm_dtype": "mamba_ssm_dtype",
-    "speculative_num_draft_tokens": "speculative_num_draft_tokens",
-    "attention_backend": "attention_backend",
+    "pipeline_parallel": "pp_size",
     "disaggregation": "disaggregation_mode",
-    "is_embedding": "is_embedding",
-    "dtype": "dtype",
+    **{
+        field.name: field.name
+        for field in fields(Deployment)
+        if field.name not in ("gpu", "gpu_memory_bytes", "engine_version", "allow_longer_context", "passed")
+    },
 }
+# read below, or without effect on memory
+_ELSEWHERE: Final = (
+    *("engine", "engine_version", "gpu", "gpu_count", "gpu_memory_gib", "quantization", "speculative_algorithm"),
+    *("dp_attention", "data_parallel", "expert_parallel", "moe_runner_backend"),
+)
 # what a plan leaves out: experts on the host, adapters of unknown rank
 _NOT_PLANNED: Final = {"offload": "part of the experts lies on the host", "lora": "the adapters' rank is not stated"}
 
@@ -82,17 +78,22 @@ def read_start(case: Case) -> Start | str:
     if gpu is None:
         unknown.append("the card is not named")
     settings: dict[str, Any] = {}
-    for name, field in _FIELDS.items():
-        value = case.given(name)
-        if value is not None:
-            settings[field] = value
+    for name, value in case.deployment.items():
+        if value is None or name in _NOT_PLANNED or name in _ELSEWHERE:
+            continue
+        if name in _FIELDS:
+            settings[_FIELDS[name]] = value
+        else:
+            unknown.append(f"{name} is not understood")
     tensor = settings.setdefault("tp_size", case.given("gpu_count") or 1)
+    ranks, experts = case.given("data_parallel"), case.given("expert_parallel")
     if case.given("dp_attention"):
-        settings |= {"dp_size": tensor, "enable_dp_attention": True}
+        # a start that says only that it is on has a rank on every card
+        settings |= {"dp_size": tensor if ranks in (None, True) else ranks, "enable_dp_attention": True}
         if tensor == 1:
             return "the number of cards is not stated"
-    if case.given("expert_parallel") is True:
-        settings["ep_size"] = tensor
+    if experts:
+        settings["ep_size"] = tensor if experts is True else experts
     if case.given("speculative_algorithm"):
         settings["speculative_algorithm"] = read_algorithm(str(case.given("speculative_algorithm")), "")
     if model.spec.quantization_config is None and case.given("quantization"):

@@ -30,7 +30,11 @@ def score(cases: Iterable[Case]) -> tuple[list[Row], list[Unscored]]:
     rows: list[Row] = []
     left: list[Unscored] = []
     for case in cases:
-        found = [*pool_rows(case), *_model_rows(case, left)]
+        try:
+            found = [*pool_rows(case), *_model_rows(case, left)]
+        except PlannerError as error:  # a release before those described
+            left.append(Unscored(case, "all", f"refused: {error}"))
+            continue
         rows += found
         if not found:
             left.append(Unscored(case, "all", "prints no figure of the pool that can be followed"))

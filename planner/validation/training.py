@@ -151,7 +151,7 @@ def score(rows: Iterable[Mapping[str, Any]] | None = None) -> list[Score]:
         planned, phase, refusal = None, "", ""
         try:
             model = models.get(row["config"]) or models.setdefault(row["config"], load_model(row["config"]))
-            plan = plan_training(model, recipe_of(row), _card(row), gpu_memory_bytes=_LARGE_CARD, replays=False)
+            plan = plan_training(model, recipe_of(row), card_of(row), gpu_memory_bytes=_LARGE_CARD, replays=False)
             planned, phase = plan.allocated_bytes, plan.peak_phase
         except PlannerError as error:
             refusal = str(error)
@@ -172,7 +172,8 @@ def score(rows: Iterable[Mapping[str, Any]] | None = None) -> list[Score]:
     return found
 
 
-def _card(row: Mapping[str, Any]) -> Gpu:
+def card_of(row: Mapping[str, Any]) -> Gpu:
+    """The card that a case ran on; one that holds anything where it is not known."""
     try:
         return find_gpu(str(row.get("gpu")).split("(")[0].replace("Tesla", "").strip(), memory_bytes=None)
     except PlannerError:

@@ -12,6 +12,7 @@ from planner.diagnosis import Finding, diagnose_text
 from planner.errors import NotRecognised
 
 MESSAGES = Path(__file__).parent / "data" / "messages.jsonl"
+REMEDIES = Path(__file__).parent / "data" / "remedies.jsonl"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "accuracy_oom.md"
 
 # What a missed message lacks, by its id; written by hand after reading the thread.
@@ -37,6 +38,25 @@ class Score:
         return self.first or (self.finding is not None and self.finding.verdict.second == self.row["label"])
 
     @property
+    def sure(self) -> bool:
+        return self.finding is not None and self.finding.verdict.confidence != "low"
+
+    @property
+    def first_actions(self) -> list[str]:
+        """Names of the two actions that the first screen shows."""
+        return [] if self.finding is None else [action.name for action in self.finding.actions[:2]]
+
+    @property
+    def helped(self) -> list[str] | None:
+        """What helped, as words of the list of actions; None where the thread did not settle the cause."""
+        row = remedies().get(self.row["id"])
+        return None if row is None else row["helped"]
+
+    @property
+    def right_remedy(self) -> bool:
+        return bool(set(self.first_actions) & set(self.helped or ()))
+
+    @property
     def wrong_figures(self) -> list[str]:
         """Names of figures that are missing or off by a byte."""
         found = {} if self.finding is None else {"device": self.finding.message.device, **self.finding.figures}
@@ -48,6 +68,13 @@ class Score:
 def messages() -> list[dict[str, Any]]:
     """The bundled messages: text, figures in bytes, and the best class known."""
     return [json.loads(line) for line in MESSAGES.read_text(encoding="utf-8").splitlines()]
+
+
+@cache
+def remedies() -> dict[str, dict[str, Any]]:
+    """What helped in the threads that settled the cause, by message; nothing where no remedy of memory did."""
+    rows = map(json.loads, REMEDIES.read_text(encoding="utf-8").splitlines())
+    return {row["id"]: row for row in rows}
 
 
 @cache
@@ -74,6 +101,7 @@ def document() -> str:
     groups = [
         ("all messages", everything),
         ("without those that need their context", clear),
+        ("read with medium or high confidence", [s for s in everything if s.sure]),
         *((f"label {kind}", [s for s in everything if s.row["label_kind"] == kind]) for kind in _KINDS),
         *((f"program {name}", [s for s in everything if s.row["program"] == name]) for name in _programs()),
     ]
@@ -96,6 +124,8 @@ def document() -> str:
         f"Figures: {sum(len(s.row['figures']) for s in everything)} in the texts, "
         f"{sum(len(s.wrong_figures) for s in everything)} read wrong.",
         "",
+        *_remedies(),
+        "",
         "## Misses",
         "",
         "| id | source | label (kind) | read as | what the message lacks |",
@@ -109,6 +139,26 @@ def document() -> str:
         *(_second(s) for s in everything if s.either and not s.first),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _remedies() -> list[str]:
+    """The two actions of the first screen beside what helped."""
+    known = [s for s in scores() if s.helped is not None]
+    hits = sum(s.right_remedy for s in known)
+    return [
+        "## Remedies",
+        "",
+        f"What helped is among the first two actions in {hits} of {len(known)} messages whose thread settled the cause "
+        f"({100 * hits / len(known):.1f}%). The words are those of the list of actions.",
+        "",
+        "| id | first two actions | what helped | in the thread's words |",
+        "|---|---|---|---|",
+        *(
+            f"| {s.row['id']}{'' if s.right_remedy else ' (missed)'} | {', '.join(s.first_actions)} | "
+            f"{', '.join(s.helped or ()) or 'no remedy of memory'} | {remedies()[s.row['id']]['thread']} |"
+            for s in known
+        ),
+    ]
 
 
 _KINDS = ("confirmed", "expert", "rule")

@@ -39,6 +39,16 @@ def test_a_cache_type_is_spelled_as_each_engine_has_it() -> None:
     assert all(one.tokens > 1.8 * plain.tokens for one, plain in zip(accounts, asked(), strict=True))
 
 
+def test_slots_hold_the_asked_requests_of_the_asked_length() -> None:
+    every = {"quantization": None, "cache": None, "ways": None, "length": 8192}
+    engines = [find_engine(name) for name in ("vllm", "llama.cpp", "ollama")]
+    accounts = across(LLAMA, engines, CARD, every, Workload(concurrency=4))
+    assert [one.concurrency >= 4 for one in accounts] == [True, True, True]
+    for slotted in accounts[1:]:
+        assert slotted.cache_bytes == 4 * 8192 * 32 * 2 * 8 * 128 * 2  # layers, k and v, heads, head size, f16
+    assert all("slots" in line for line in why(accounts))
+
+
 def test_what_an_engine_cannot_is_its_row_and_its_sentence() -> None:
     accounts = asked(("vllm", "transformers"), ways=2)
     assert accounts[1].plan is None and accounts[1].verdict == "refused"

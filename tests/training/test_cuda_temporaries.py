@@ -21,7 +21,7 @@ _NAMES = {
     "_fused_linear": "fused_linear_cross_entropy", "_recomputed_chunks": "recomputed_chunks",
     "_base_linear": "quantised_product", "stacked_linear": "quantised_product", "_with_fused_adapter": "fused_adapter",
     "_silu_mul": "fused_gate", "_convolved": "product", "_padded": "copy", "_math": "sdpa_math", "matmul": "product",
-    "softmax_fp32": "softmax", "_minus": "add", "_sum": "cross_entropy",
+    "softmax_fp32": "softmax", "_minus": "add", "_log_probabilities": "log_probabilities", "_sum": "cross_entropy",
 }  # fmt: skip
 
 

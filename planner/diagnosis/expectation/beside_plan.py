@@ -6,10 +6,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from planner.contract.lever import Setting
 from planner.diagnosis.expectation.comparison import Comparison, compare
 from planner.diagnosis.expectation.workload import TrainingWorkload, Workload
 from planner.diagnosis.expectation.workload_tensors import matching, shapes_instead, tensor_words
-from planner.diagnosis.remedies.actions import catalogue
+from planner.diagnosis.messages.wordings.not_memory import KINDS as NOT_MEMORY
+from planner.diagnosis.remedies.catalogue import action, catalogue
 from planner.diagnosis.result import Action, Diagnosis, Finding
 from planner.diagnosis.rules.large_tensors import LargeTensor
 from planner.diagnosis.rules.thresholds import FREE_MARGIN_BYTES
@@ -23,7 +25,22 @@ _MOST_SETS: Final = 3
 # Classes for which the plan's levers are the remedy.
 _LEVERS_FOR: Final = ("device_full", "single_huge", "engine_budget", "undecided", "fragmentation_clue")
 _NO_DEVICE: Final = ("host_memory", "bug", "not_a_failure")
-_GENERIC: Final = ("levers_serve", "levers_train", "levers_either")
+# What makes weights smaller on a card; all else is of no use when they alone exceed it.
+_FOR_WEIGHTS: Final = (
+    "quantize_or_split",
+    "quantised_base",
+    "shard",
+    "smaller_weights",
+    "device_map",
+    "smaller_gguf",
+    "ggml_less_offload",
+    "ggml_split",
+    "offload_pipeline",
+    "smaller_diffusion",
+    "look_at_card",
+    "end_holder",
+    "use_free_gpu",
+)
 
 _LIVE: Final = ("allocated_with_request_bytes", "peak_allocated_bytes", "allocated_bytes")
 _IN_USE: Final = "process_in_use_with_request_bytes"
@@ -41,6 +58,7 @@ class Expectation:
         tensors: tensors of this workload that have the size of the request.
         notes: where the difference is, and what the plan means for the reading.
         advice: the plan's levers.
+        weights_bytes: the weights on one GPU.
     """
 
     kind: str
@@ -53,6 +71,7 @@ class Expectation:
     tensors: tuple[LargeTensor, ...]
     notes: tuple[str, ...]
     advice: Advice
+    weights_bytes: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """The expectation under plain names, without the levers; sizes in bytes."""
@@ -63,6 +82,7 @@ class Expectation:
             "shortfall_bytes": self.shortfall_bytes,
             "needed_bytes": self.needed_bytes,
             "card_bytes": self.card_bytes,
+            "weights_bytes": self.weights_bytes,
             "figures": [row.to_json() for row in self.rows],
             "tensors": [
                 {"name": t.name, "shape": list(t.shape), "element_bytes": t.element_bytes, "size_bytes": t.size_bytes}
@@ -84,8 +104,19 @@ def with_plan(diagnosis: Diagnosis, workload: Workload) -> Diagnosis:
         own = workload.of(finding.message)
         own = known.setdefault(own.taken, own)
         plan = expect(finding, own)
-        findings.append(replace(finding, plan=plan, actions=_actions(finding, plan)))
+        findings.append(replace(finding, plan=plan, actions=_actions(finding, plan), headline=_headline(finding, plan)))
     return replace(diagnosis, findings=tuple(findings))
+
+
+def _headline(finding: Finding, plan: Expectation) -> str:
+    """The sentence of the finding; where the weights alone are too large, that."""
+    if finding.failure in _NO_DEVICE or finding.message.kind in NOT_MEMORY or plan.weights_bytes <= plan.card_bytes:
+        return finding.headline
+    return (
+        f"The weights alone ({format_size(plan.weights_bytes)}) exceed the card ({format_size(plan.card_bytes)}): "
+        f"no batch"
+        " or length helps."
+    )
 
 
 def expect(finding: Finding, workload: Workload) -> Expectation:
@@ -99,6 +130,7 @@ def expect(finding: Finding, workload: Workload) -> Expectation:
     tensors = _tensors(finding, workload)
     notes = (
         *workload.taken,
+        *(() if finding.failure in _NO_DEVICE else _weights_notes(workload)),
         *_verdict_notes(finding, workload),
         *(() if finding.failure == "host_memory" else _differences(rows, workload)),
         *_card_notes(rows),
@@ -118,7 +150,24 @@ def expect(finding: Finding, workload: Workload) -> Expectation:
         tensors=tensors,
         notes=notes,
         advice=workload.advice,
+        weights_bytes=_weights(workload),
     )
+
+
+def _weights(workload: Workload) -> int:
+    """What the weights take on one GPU at the best estimate."""
+    part = workload.component("weights")
+    return 0 if part is None else part.best
+
+
+def _weights_notes(workload: Workload) -> Iterator[str]:
+    weights, card = _weights(workload), workload.card_bytes
+    if weights > card:
+        yield (
+            f"the weights alone ({format_size(weights)}) exceed the card ({format_size(card)}): no batch, length or "
+            f"cache"
+            " setting helps; a smaller weight format, more GPUs or a larger card do"
+        )
 
 
 def _tensors(finding: Finding, workload: Workload) -> tuple[LargeTensor, ...]:
@@ -138,7 +187,7 @@ def _verdict_notes(finding: Finding, workload: Workload) -> Iterator[str]:
             " program, its libraries and data loaders come on top"
         )
     if finding.failure in _NO_DEVICE:
-        words = {"fits": "fits", "tight": "is tight", "does_not_fit": "does not fit"}[workload.plan.verdict]
+        words = {"fits": "fits", "tight": "is tight"}.get(workload.plan.verdict, "does not fit")
         yield f"the plan of the card {words}; it does not bear on this finding"
         return
     needed, card = format_size(workload.needed_bytes), format_size(workload.card_bytes)
@@ -231,36 +280,48 @@ def _engine_notes(finding: Finding, workload: Workload) -> Iterator[str]:
 
 def _actions(finding: Finding, plan: Expectation) -> tuple[Action, ...]:
     """The levers of a plan that does not surely fit, or what to check of one that does, before the general ones."""
-    if finding.failure in _NO_DEVICE:
+    if finding.failure in _NO_DEVICE or finding.message.kind in NOT_MEMORY:
         return finding.actions
-    own: tuple[Action, ...]
+    own: list[Action] = []
+    rest = finding.actions
+    if plan.weights_bytes > plan.card_bytes:
+        own += _action("plan_weights", weights=format_size(plan.weights_bytes), card=format_size(plan.card_bytes))
+        rest = tuple(one for one in rest if one.name in _FOR_WEIGHTS)
     if plan.verdict == "fits":
-        own = (_action("plan_fits"),)
+        own += _action("plan_fits")
     elif finding.failure in _LEVERS_FOR or finding.verdict.second in _LEVERS_FOR:
-        own = tuple(_lever_actions(plan.advice))
-    else:
-        return finding.actions
-    generic = {catalogue()["actions"][name]["do"] for name in _GENERIC}
-    rest = tuple(action for action in finding.actions if not own or action.do not in generic)
+        own += _lever_actions(plan.advice, finding)
     # a server that something else crowds out is first a matter of that
     if finding.failure in ("other_process", "fragmentation_clue", "limit_not_capacity"):
         return (*rest, *own)
-    return (*own, *rest)
+    # a plan that fits contradicts the usual remedies, but may not know all that ran
+    return (*rest[:1], *own, *rest[1:]) if plan.verdict == "fits" else (*own, *rest)
 
 
-def _lever_actions(advice: Advice) -> Iterator[Action]:
+def _lever_actions(advice: Advice, finding: Finding) -> Iterator[Action]:
+    program = finding.message.context.get("engine", finding.message.program)
     for one in advice.plans[:_MOST_SETS]:
-        flags = " ".join(setting.flag for setting in one.settings)
-        yield _action("plan_levers", flags=flags, saves=format_size(one.saves_bytes), cost=one.cost)
+        flags = " ".join(_spelled(setting, program) for setting in one.settings)
+        yield from _action("plan_levers", flags=flags, saves=format_size(one.saves_bytes), cost=one.cost)
     relief = advice.relief
     if advice.plans or relief is None:
         return
     if relief.gpu is not None:
-        yield _action("plan_card", what=f"{relief.gpu.name} ({relief.card_flag})")
+        yield from _action("plan_card", what=f"{relief.gpu.name} ({relief.card_flag})")
     if relief.cards > 1:
-        yield _action("plan_card", what=f"{relief.cards} of this card ({relief.layout_flag})")
+        yield from _action("plan_card", what=f"{relief.cards} of this card ({relief.layout_flag})")
 
 
-def _action(name: str, **words: str) -> Action:
-    entry = catalogue()["actions"][name]
-    return Action(do=entry["do"].format(**words), why=entry["why"].format(**words), command=entry.get("command"))
+def _spelled(setting: Setting, program: str) -> str:
+    """A setting as the program that failed writes it; the planner's own flag where its name is not known there."""
+    form = catalogue()["spelling"].get(program)
+    if form is None:
+        return setting.flag
+    same = setting.name.replace("-", "_") if form["names_in_underscores"] else None
+    name: str | None = form["names"].get(setting.name, same)
+    return setting.flag if name is None else str(form["form"].format(name=name, value=setting.after))
+
+
+def _action(name: str, **words: str) -> tuple[Action, ...]:
+    made = action(name, words)
+    return () if made is None else (made,)

@@ -10,17 +10,18 @@ from dataclasses import dataclass, field, replace
 from planner.diagnosis.messages.cleaning import Body, clean, excerpt
 from planner.diagnosis.messages.matches import RECALL_CHARS, MatchGroup, Seam, match_groups, read_piece
 from planner.diagnosis.messages.passages import Passage
-from planner.diagnosis.messages.surroundings import context_of
+from planner.diagnosis.messages.surroundings import context_of, pid_of, rank_of
 from planner.diagnosis.messages.tensor_size import with_tensor_size
 from planner.diagnosis.messages.torch_release import torch_version
 from planner.diagnosis.messages.wordings.pattern import figures_of
-from planner.diagnosis.result import Message
-from planner.diagnosis.sizes import Figure
+from planner.diagnosis.result import Message, Process
+from planner.diagnosis.sizes import NUMBER, UNIT, Figure, read_size
 
 # A hostile log can hold any number of different messages; so many are told apart, the others counted.
 MOST_MESSAGES = 1_000
 # So many passages are remembered, to count a passage that comes again without reading it.
 MOST_KNOWN = 64
+_PROCESS = re.compile(rf"Process (\d{{1,10}}) has ({NUMBER}\s?{UNIT}) memory in use", re.IGNORECASE)
 _OPTIONAL_SPACE = re.compile(r" (?:\?|\{\d+,\d+\})?")
 
 
@@ -48,11 +49,18 @@ def _message(group: MatchGroup, body: Body, raw: str) -> Message:
         device=device.value if device is not None and isinstance(device.value, int) else None,
         text=excerpt(body.text[group.start : group.end + 1]),
         offset=at,
-        context={**context_of(raw, at), **words},
+        context={**_surroundings(group, body, raw, at), **words},
     )
     if not message.program.startswith("pytorch"):
         return message
     return _torch_details(message, group, body.text, "" if backend is None else str(backend.value).upper())
+
+
+def _surroundings(group: MatchGroup, body: Body, raw: str, at: int) -> dict[str, str]:
+    """What the lines around say; a prefix's rank and time are in the raw line."""
+    context = context_of(body.padded, raw, at, body.origin(group.end), group.family.program)
+    named = {"rank": rank_of(raw, at), "pid": pid_of(raw, at)}
+    return {**context, **{name: value for name, value in named.items() if value}}
 
 
 def _torch_details(message: Message, group: MatchGroup, body: str, backend: str) -> Message:
@@ -64,14 +72,25 @@ def _torch_details(message: Message, group: MatchGroup, body: str, backend: str)
         context["wrapped_by"] = group.wrapped_by
     rest = body[group.start : min(group.end + 600, group.limit)]
     figures = {**_figures_across_breaks(group, rest), **message.figures}
+    processes = _processes(body[group.start : group.end + 1])
     hint = torch_version(body[max(0, group.start - 40) : group.start] + rest, program) or message.version_hint
-    return replace(message, program=program, version_hint=hint, context=context, figures=figures)
+    return replace(message, program=program, version_hint=hint, context=context, figures=figures, processes=processes)
+
+
+def _processes(text: str) -> tuple[Process, ...]:
+    """The processes that the message lists, with their PIDs."""
+    found = []
+    for match in _PROCESS.finditer(text):
+        size = read_size(match.group(2)).value
+        found.append(Process(pid=int(match.group(1)), size_bytes=size if isinstance(size, int) else None))
+    return tuple(found)
 
 
 def _figures_across_breaks(group: MatchGroup, around: str) -> dict[str, Figure]:
     """Figures that appear when all white space is taken out of text and patterns: terminals wrap within words."""
     known = {pattern.kind for pattern in group.patterns}
-    if "torch_tried" in known and known & {"torch_allocated", "torch_allocated_old", "mps_allocated"}:
+    whole = known & {"torch_unallocated", "torch_reserved_old", "torch_cached", "mps_allocated"}
+    if "torch_tried" in known and whole and known & {"torch_allocated", "torch_allocated_old", "mps_allocated"}:
         return {}
     found: dict[str, Figure] = {}
     tight = around.replace(" ", "")

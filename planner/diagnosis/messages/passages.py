@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import pairwise
 from typing import BinaryIO
 
 from planner.diagnosis.messages.wordings import families
@@ -20,12 +21,15 @@ from planner.diagnosis.messages.wordings import families
 CHUNK_BYTES = 1 << 20
 # A message with its process list and table is shorter than this; what stands before and after gives its context.
 EDGE_CHARS = 24_576
-BEFORE_CHARS = 5_000
-AFTER_CHARS = 5_000
-JOIN_CHARS = 6_000
+BEFORE_CHARS = 9_000
+AFTER_CHARS = 6_000
+# More than what stands before, so that no message lies in two passages.
+JOIN_CHARS = 10_000
 # A passage begins with a line, where one begins so near: few messages begin within one.
 LINE_CHARS = 2_000
 PASSAGE_CHARS = 1 << 18
+# What is kept of an unrecognised text to show the lines most like a message.
+TAIL_CHARS = 1 << 18
 # Passages of so many characters at the start, and as many at the end, are read; the ones between are counted.
 KEPT_CHARS = 8 << 20
 # A program in a crash loop prints the same again: so many different passages are compared, and held only once.
@@ -66,7 +70,8 @@ class Passage:
 
 @dataclass(slots=True)
 class Scan:
-    """The passages of one text, and counts of what was seen; `text` is the whole of it if it is short."""
+    """The passages of one text, and counts of what was seen; `text` is the whole of it if it is short, `tail` its "
+    "end."""
 
     first: list[Passage] = field(default_factory=list)
     last: deque[Passage] = field(default_factory=deque)
@@ -76,6 +81,7 @@ class Scan:
     chars: int = 0
     lines: int = 0
     text: str = ""
+    tail: str = ""
     compared: dict[str, str] = field(default_factory=dict)
 
     def add(self, passage: Passage) -> None:
@@ -120,14 +126,19 @@ HOT = (
     "pipeline", "gpu on", "on gpu", "warming", "tactic", "erroroutof", "model", "sigkill", "ram", "/dev/shm", "host",
     "scratch", "dataloader", "cublas", "mem-fraction", "indicates that", "max allowed", "may not be", "mps backend",
     "is free", "reject", "hip error",
+    "error", "fail", "signal", "code ", "code:", "code =", "exceed", "resource", "insufficient", "device", "kernel",
+    "driver", "connection", "version", "terminated", "timeout", "sigterm", "winerror", "3221225", "0xc0000", "8007",
+    "offload", "shard", "wsl/", "algorithm", "execution plans", "illegal", "lost",
 )  # fmt: skip
 
 
 @cache
-def hot_words() -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Each anchor with the hot words that it contains; first those that one search settles for most anchors."""
+def hot_words() -> tuple[tuple[str, str, tuple[str, ...]], ...]:
+    """Each anchor, the anchor without hexadecimal digits, and the hot words that it contains, the most shared first."""
     shared = {word: sum(word in anchor for anchor in anchors()) for word in HOT}
-    return tuple((a, tuple(sorted((w for w in HOT if w in a), key=lambda w: -shared[w]))) for a in anchors())
+    return tuple(
+        (a, a.translate(_HEX), tuple(sorted((w for w in HOT if w in a), key=lambda w: -shared[w]))) for a in anchors()
+    )
 
 
 def decode(stream: BinaryIO) -> Iterator[str]:
@@ -172,6 +183,7 @@ def scan(chunks: Iterable[str]) -> Scan:
         buffer = buffer[cut:]
     result.chars, result.lines = base + len(buffer), line + buffer.count("\n")
     result.text = buffer if base == 0 else ""
+    result.tail = buffer[-TAIL_CHARS:]
     return result
 
 
@@ -194,9 +206,10 @@ def _take(buffer: str, base: int, line: int, limit: int, run: _Run, final: bool,
     A run of hits that may go on behind `limit` is left for the next time.
     """
     # lower() of a few letters is longer (İ): offsets would shift; ASCII lower-casing keeps them
-    flat = buffer.translate(_FLAT) if not buffer.isascii() else buffer.lower().translate(_WHITE)
+    lines = buffer.lower() if buffer.isascii() else buffer.translate(_LOWER)
+    flat = lines.translate(_WHITE)
     counted, counted_to, is_continued = line, 0, run.is_continued
-    for low, last, following in _spans(_hits(flat, max(0, run.done - base), limit)):
+    for low, last, following in _spans(_hits(flat, max(0, run.done - base), limit, lines)):
         if following is None and not final and limit - last <= JOIN_CHARS:
             return _Run(base + low, is_continued)
         begin = _line_start(buffer, max(0, low - BEFORE_CHARS))
@@ -220,25 +233,45 @@ def _take(buffer: str, base: int, line: int, limit: int, run: _Run, final: bool,
 
 
 _WHITE: dict[int, int | str | None] = {ord(c): " " for c in "\t\n\r\v\f\x85\xa0"}
-_FLAT: dict[int, int | str | None] = {**{c: c + 32 for c in range(ord("A"), ord("Z") + 1)}, **_WHITE}
+_LOWER: dict[int, int | str | None] = {c: c + 32 for c in range(ord("A"), ord("Z") + 1)}
 
 
-def _hits(flat: str, start: int, limit: int) -> list[int]:
+def _hits(flat: str, start: int, limit: int, lines: str) -> list[int]:
     found: list[int] = []
+    shapes = _shapes(lines)
     occurs: dict[str, bool] = {}
-    for anchor, words in hot_words():
-        for word in words:
-            if word not in occurs:
-                occurs[word] = word in flat
-            if not occurs[word]:
-                break
-        else:
-            at = flat.find(anchor, start)
-            while 0 <= at < limit:
-                found.append(at)
-                # one hit a hundred characters is enough to mark a place
-                at = flat.find(anchor, at + 100)
+    for anchor, bare, words in hot_words():
+        if shapes is None:
+            for word in words:
+                if word not in occurs:
+                    occurs[word] = word in flat
+            if not all(occurs[word] for word in words):
+                continue
+        elif bare not in shapes:
+            continue
+        at = flat.find(anchor, start)
+        while 0 <= at < limit:
+            found.append(at)
+            # one hit a hundred characters is enough to mark a place
+            at = flat.find(anchor, at + 100)
     return sorted(found)
+
+
+_HEX: dict[int, int | str | None] = {ord(c): None for c in "0123456789abcdef"}
+# A log that repeats its lines has few shapes; one that does not is searched whole.
+_MOST_SHAPES_PART = 4
+
+
+def _shapes(lines: str) -> str | None:
+    """Every two lines that follow one another, without hexadecimal digits and each pair once; None when most differ.
+
+    A log's lines differ by their numbers and identifiers: what a megabyte of them can hold is soon seen.
+    """
+    plain = lines.translate(_HEX).split("\n")
+    pairs = set(pairwise(plain))
+    if len(pairs) * _MOST_SHAPES_PART > len(plain) + 64:
+        return None
+    return "\n".join(f"{one} {other}" for one, other in pairs).translate(_WHITE) + f" {plain[0]} {plain[-1]}"
 
 
 def _spans(hits: list[int]) -> Iterator[tuple[int, int, int | None]]:

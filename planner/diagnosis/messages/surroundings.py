@@ -1,90 +1,142 @@
-"""What the lines around a message say: the engine, the phase of the program, the settings, the versions, the time."""
+"""What the lines around a message say: the program, the phase, the place, the settings, the versions, the time."""
 
 from __future__ import annotations
 
 import re
 
-_BEFORE_CHARS = 5_000
-_AFTER_CHARS = 3_000
-_ITSELF_CHARS = 40
+from planner.diagnosis.messages.phases import phase_of
+from planner.diagnosis.messages.places import place_of
+from planner.diagnosis.messages.programs import TRADES, program_of, trade_of
+from planner.diagnosis.messages.traceback import Frame, all_frames, frames_around
+
+BEFORE_CHARS = 9_000
+AFTER_CHARS = 6_000
+_NEAR_CHARS = 3_000
 
 _TIME = re.compile(
     r"\b(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d|(?:INFO|WARNING|ERROR|DEBUG|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d|"
     r"[EWI]\d{4} \d\d:\d\d:\d\d)"
 )
 _RANK = re.compile(r"\brank[ =:]?(\d{1,5})\b|\[rank(\d{1,5})\]|\b[TD]P(\d{1,4})\]", re.IGNORECASE)
-_ALLOC_CONF = re.compile(r"PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF[\"']?\]? ?[=:] ?[\"']?([\w:.,>\[\]-]{1,200})")
+_PID = re.compile(r"\([^()\n]{0,60}\bpid=(\d{1,10})[^()\n]{0,60}\)")
+_ALLOC_CONF = re.compile(r"PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF[\"']?\]? ?[=:,] ?[\"']?([a-z][\w:.,>\[\]-]{1,200})")
+# Words that make a setting an advice: torch prints one with every error, people and pages repeat it.
+_ADVICE = re.compile(
+    r"(?:\btry(?:ing)?(?: to)? set(?:ting)?|\bconsider(?: setting)?|\b(?:should|could|can|may|might|please|to)(?: "
+    r"also)? set"
+    r"|\brecommend\w*(?: setting)?|\bsuggest\w*(?: setting)?|\bsetting|\bavoid fragmentation[^\n]{0,20}|\buse)"
+    r"[\s`'\"*:]{0,6}$",
+    re.IGNORECASE,
+)
+_ADVICE_AFTER = re.compile(r"^[`'\"\s]{0,4}to (?:avoid|reduce) fragmentation", re.IGNORECASE)
+_TRIED = re.compile(
+    r"\b(?:I|we|already|have|with|after|ran) (?:\w+ )?(?:tried |using |have )?set(?:ting)?[\s`'\"]{0,4}$", re.I
+)
 _TORCH_VERSION = re.compile(r"\btorch(?:==| version:? | )(\d\.\d{1,2}(?:\.\d{1,2})?)\b", re.IGNORECASE)
 _FRACTION = re.compile(
     r"total_gpu_memory \((\d{1,6}(?:\.\d{1,6})?) ?GiB\) x gpu_memory_utilization \((\d(?:\.\d{1,6})?)\)"
 )
-_LOADED = re.compile(r"Model loading took (\d{1,6}(?:\.\d{1,6})?) Gi?B", re.IGNORECASE)
-_KV_MEMORY = re.compile(r"Available KV cache memory: (-?\d{1,6}(?:\.\d{1,6})?) GiB")
-_BLOCKS = re.compile(r"# (?:GPU|cuda) blocks: (\d{1,10})")
-_GPU_COUNT = re.compile(r"tensor_parallel_size['\"]?[=:] ?(\d{1,4})")
-
-# Function and file names in tracebacks, most specific first: where in the program's life the request was made.
-_PHASES = (
-    ("graph_capture", re.compile(r"capture_model|capture_graph|cuda graph capture|Capturing CUDA graph|_capture_one")),
-    ("kv_cache", re.compile(r"_initialize_kv_caches|allocate_kv_cache|initialize_cache|_allocate_kv")),
-    ("profile", re.compile(r"profile_run|determine_(?:num_)?available|_dummy_run|memory_profiling")),
-    ("loss", re.compile(r"cross_entropy|lm_head|compute_loss|log_softmax|loss_function")),
-    ("attention", re.compile(r"scaled_dot_product|attn_weights|softmax\(|baddbmm|torch\.matmul\(query")),
-    ("optimizer", re.compile(r"optimizer\.step|/optim/|_init_group|adamw?\.py|exp_avg")),
-    ("backward", re.compile(r"loss\.backward|run_backward|_engine_run_backward|autograd/__init__")),
-    ("load", re.compile(r"load_model|load_state_dict|from_pretrained|load_weights|_load_checkpoint|load_shard_file")),
+_SAID = (
+    ("gpu_blocks", re.compile(r"# (?:GPU|cuda) blocks: (\d{1,10})")),
+    ("tensor_parallel_size", re.compile(r"tensor[_-]parallel[_-]size['\"]?[=: ] ?(\d{1,4})")),
+    ("model_loading_gib", re.compile(r"Model loading took (\d{1,6}(?:\.\d{1,6})?) Gi?B", re.IGNORECASE)),
+    ("kv_cache_memory_gib", re.compile(r"Available KV cache memory: (-?\d{1,6}(?:\.\d{1,6})?) GiB")),
+    (
+        "batch_size",
+        re.compile(
+            r"(?:per_device_train_batch_size|micro_batch_size|train_batch_size)['\"]?\s?[=: ] "
+            r"?(\d{1,5})\b"
+        ),
+    ),
+    ("max_num_seqs", re.compile(r"max[_-]num[_-]seqs['\"]?[=: ] ?(\d{1,6})\b")),
+    ("max_num_batched_tokens", re.compile(r"max[_-]num[_-]batched[_-]tokens['\"]?[=: ] ?(\d{1,8})\b")),
+    ("mem_fraction_static", re.compile(r"mem[_-]fraction[_-]static['\"]?[=: ] ?(0?\.\d{1,6})\b")),
+    ("visible_devices", re.compile(r"(?:CUDA|HIP|ROCR)_VISIBLE_DEVICES[\"']?\]? ?= ?[\"']?([\d,]{1,64})")),
 )
-_ENGINES = (
-    ("vllm", re.compile(r"\bvllm\b|VllmWorker|EngineCore", re.IGNORECASE)),
-    ("sglang", re.compile(r"\bsglang\b", re.IGNORECASE)),
-    ("tgi", re.compile(r"text_generation_(?:server|launcher)")),
-    ("deepspeed", re.compile(r"\bdeepspeed\b", re.IGNORECASE)),
-    ("comfyui", re.compile(r"comfyui|stable-diffusion-webui", re.IGNORECASE)),
+_GRAPHS_OFF = re.compile(r"--enforce-eager\b|enforce_eager['\"]?[=:] ?True|--disable-cuda-graph\b")
+_CHECKPOINTING = re.compile(
+    r"torch/utils/checkpoint\.py|gradient_checkpointing['\"]?\s?[:= ] ?(?:[Tt]rue|unsloth|['\"]unsloth)"
+    r"|--gradient[_-]checkpointing\b(?! ?[Ff]alse)|enable_activation_checkpointing[=:] ?True"
 )
+_UTILIZATION = re.compile(r"gpu[_-]memory[_-]utilization['\"]?[=: ] ?(0?\.\d{1,6}|1\.0|1)\b")
 
 
-def context_of(raw: str, at: int) -> dict[str, str]:
-    """Name to value of what is recognised in the text around `at`; nothing is guessed.
+def context_of(text: str, raw: str, start: int, end: int, family: str) -> dict[str, str]:
+    """Name to value of what is recognised in the text around a message; nothing is guessed.
 
-    The phase is taken from the lines before the message, where a traceback stands, and from the last that names one.
+    Args:
+        text: the passage with line prefixes blanked; the message stands from `start` to `end`.
+        raw: the passage as it is, as long: a program is also known by the form of its log lines.
+        family: the program whose wording the message is.
     """
-    before = raw[max(0, at - _BEFORE_CHARS) : at + _ITSELF_CHARS]
-    around = before + raw[at + _ITSELF_CHARS : at + _AFTER_CHARS]
+    low, high = max(0, start - BEFORE_CHARS), end + AFTER_CHARS
+    before, around = text[low:start], text[low:high]
     found: dict[str, str] = {}
-    for name, pattern in _ENGINES:
-        if pattern.search(around):
-            found.setdefault("engine", name)
-    phases = [(m.start(), name) for name, p in _PHASES for m in p.finditer(before)]
-    if phases:
-        # the innermost frame is the last one that is printed
-        found["phase"] = max(phases)[1]
-    times = [m.group(1) for m in _TIME.finditer(before)]
+    frames = frames_around(around, start - low, end - low)
+    _program(found, frames, around, before, raw[low:high], family)
+    times = [m.group(1) for m in _TIME.finditer(text[low : end + 1])]
     if times:
         found["time"] = times[-1].split(" ", 1)[1] if times[-1][0].isalpha() and times[-1][1].isalpha() else times[-1]
-    settings = _ALLOC_CONF.search(around)
+    settings = _allocator_setting(around)
     if settings:
-        found["alloc_conf"] = settings.group(1)
+        found["alloc_conf"] = settings
     version = _TORCH_VERSION.search(around)
     if version:
         found["torch"] = version.group(1)
-    line = raw[max(raw.rfind("\n", 0, at), at - 400, 0) : at + 40]
-    rank = _RANK.search(line)
-    if rank:
-        found["rank"] = next(g for g in rank.groups() if g is not None)
     fraction = _FRACTION.search(around)
     if fraction:
         found["total_gpu_memory_gib"], found["gpu_memory_utilization"] = fraction.groups()
-    for name, pattern in (
-        ("gpu_blocks", _BLOCKS),
-        ("tensor_parallel_size", _GPU_COUNT),
-        ("model_loading_gib", _LOADED),
-        ("kv_cache_memory_gib", _KV_MEMORY),
-    ):
+    for name, pattern in _SAID:
         match = pattern.search(around)
         if match:
             found[name] = match.group(1)
-    if re.search(r"[A-Za-z]:\\(?:Users|Program|Python)|\bWindows\b|\bWDDM\b", around):
-        found["platform"] = "windows"
-    elif re.search(r"\bWSL2?\b|/mnt/[a-z]/", around):
-        found["platform"] = "wsl"
+    if _CHECKPOINTING.search(around):
+        found["checkpointing"] = "on"
+    if _GRAPHS_OFF.search(around):
+        found["graphs"] = "off"
+    asked = _UTILIZATION.search(around)
+    if asked:
+        found.setdefault("gpu_memory_utilization", asked.group(1))
+    place = place_of(text[max(0, start - _NEAR_CHARS) : end + _NEAR_CHARS])
+    if place:
+        found["place"] = place
+    if place in ("windows", "wsl"):
+        found["platform"] = place
     return found
+
+
+def pid_of(raw: str, at: int) -> str | None:
+    """The PID that the line at `at` names in its prefix: that of the process which prints."""
+    match = _PID.search(raw[max(raw.rfind("\n", 0, at), at - 400, 0) : at])
+    return match.group(1) if match else None
+
+
+def rank_of(raw: str, at: int) -> str | None:
+    """The rank that the line at `at` names in its prefix."""
+    rank = _RANK.search(raw[max(raw.rfind("\n", 0, at), at - 400, 0) : at + 40])
+    return next(g for g in rank.groups() if g is not None) if rank else None
+
+
+def _program(found: dict[str, str], frames: list[Frame], around: str, before: str, raw: str, family: str) -> None:
+    """Adds engine, phase, operation and trade."""
+    own = frames or all_frames(around)
+    program, driven = program_of(own, raw)
+    serving = TRADES.get(program) == "serve" or TRADES.get(family) == "serve"
+    phase, operation = phase_of(frames, f"{before[-_NEAR_CHARS:]}", serving=serving)
+    trade = trade_of(program or family, phase, own, around)
+    if phase == "warm_up" and not serving and trade != "serve":
+        phase = "forward"
+    named = {"engine": program, "phase": phase, "operation": operation, "trade": trade, "driven": driven}
+    for name, value in named.items():
+        if value:
+            found[name] = value
+
+
+def _allocator_setting(text: str) -> str:
+    """The allocator's settings in force; a setting that is only advised is none."""
+    for match in _ALLOC_CONF.finditer(text):
+        lead = text[max(0, match.start() - 60) : match.start()]
+        advised = _ADVICE.search(lead) and not _TRIED.search(lead)
+        if not advised and not _ADVICE_AFTER.match(text[match.end() : match.end() + 40]):
+            return match.group(1)
+    return ""

@@ -57,7 +57,9 @@ def _verdict(message: Message) -> Verdict:
         return _stated(pattern)
     if message.kind.startswith(_TORCH_KINDS):
         return torch.decide(message, torch_figures(message))
-    return by_request_alone(message.bytes_of("tried_bytes"), why="the message has no capacity")
+    return by_request_alone(
+        message.bytes_of("tried_bytes"), capacity=message.capacity, why="the message has no capacity"
+    )
 
 
 def _stated(pattern: Pattern) -> Verdict:

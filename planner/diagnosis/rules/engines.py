@@ -16,6 +16,8 @@ from planner.units import GIB, format_size
 
 # vLLM's default block; a fitting length is a multiple of it.
 _BLOCK_TOKENS = 16
+# Below this a context serves hardly any request.
+_USEFUL_TOKENS = 4_096
 # vLLM computes the fraction from a total that is read earlier than free: leave two hundredths.
 _FRACTION_STEP = 0.02
 # Context, graphs and driver need the rest.
@@ -46,7 +48,7 @@ def kv_tokens(message: Message) -> Verdict:
             f"max_model_len of {fits} or less",
             "a KV cache of twice the tokens (8-bit KV), if that is enough",
         ),
-        advise=("lower_max_model_len", "raise_utilization", "kv_8_bit", "quantize_or_split"),
+        advise=_room_for_cache(message, fits, length, tokens),
         derived={"fitting_max_model_len": fits, "requests_that_fit": tokens // max(length, 1)},
     )
 
@@ -84,7 +86,7 @@ def kv_bytes(message: Message) -> Verdict:
         rule="the engine refuses: the KV cache of one request of max_model_len exceeds its budget",
         evidence=tuple(evidence),
         would_change=("a shorter max_model_len, an 8-bit KV cache (half the need) or a larger fraction",),
-        advise=("lower_max_model_len", "raise_utilization", "kv_8_bit", "quantize_or_split"),
+        advise=_room_for_cache(message, derived.get("fitting_max_model_len", 0), needed, available),
         derived=derived,
     )
 
@@ -96,6 +98,63 @@ def _fraction_with(message: Message, missing: float | None) -> float | None:
         return None
     wanted = math.ceil((float(fraction) + missing / (float(total) * GIB)) * 100) / 100 if float(total) else 1.0
     return wanted if wanted <= _MOST_FRACTION else None
+
+
+def is_useful_length(fits: float, asked: int | None) -> bool:
+    """Whether a shorter context is a remedy at all: a quarter of what was asked, or some thousand tokens and 2% of "
+    "it."""
+    return fits > 0 and (asked is None or fits * 4 >= asked or (fits >= _USEFUL_TOKENS and fits * 50 >= asked))
+
+
+def _room_for_cache(message: Message, fits: float, needed: int | None, available: int | None) -> tuple[str, ...]:
+    """The remedies of a cache that is too small, those first that can close the gap."""
+    halved = ("kv_8_bit",) if needed is None or available is None or needed <= 2 * available else ()
+    if is_useful_length(fits, message.bytes_of("max_model_len")):
+        return ("lower_max_model_len", "raise_utilization", *halved, "shrink_engine_work", "quantize_or_split")
+    return (
+        "raise_utilization",
+        "shrink_engine_work",
+        "fewer_graphs",
+        *halved,
+        "quantize_or_split",
+        "lower_max_model_len",
+    )
+
+
+def sglang_profiled(message: Message) -> Verdict:
+    """SGLang lowers max_total_tokens to what its budget holds; a budget of nothing is a failure."""
+    tokens = message.bytes_of("kv_tokens") or 0
+    if tokens > 0:
+        return Verdict(
+            failure="not_a_failure",
+            second="engine_budget",
+            confidence="medium",
+            rule="the engine lowers max_total_tokens to what its budget holds",
+            evidence=(f"the pool holds {tokens:,} tokens",),
+            would_change=("a pool that is too small for one request",),
+            advise=("raise_mem_fraction",),
+        )
+    return Verdict(
+        failure="engine_budget",
+        confidence="high",
+        rule="the budget leaves no token: weights and what is kept free take more than the fraction",
+        evidence=(f"the profiled pool is {tokens:,} tokens",),
+        would_change=("a larger fraction, a smaller weight format or more GPUs",),
+        advise=("raise_mem_fraction", "quantize_or_split", "shrink_engine_work"),
+    )
+
+
+def negative_cache(message: Message) -> Verdict:
+    """vLLM's own line on what is left for the cache, when that is nothing."""
+    available = message.bytes_of("available_kv_bytes") or 0
+    return Verdict(
+        failure="engine_budget",
+        confidence="high",
+        rule="nothing is left for the KV cache within the fraction",
+        evidence=(f"{format_size(available)} left: weights and the profiled peak exceed the engine's share",),
+        would_change=("a larger fraction, less profiled work, a smaller weight format or more GPUs",),
+        advise=("raise_utilization", "shrink_engine_work", "quantize_or_split", "look_at_card"),
+    )
 
 
 def free_on_startup(message: Message) -> Verdict:
@@ -128,12 +187,16 @@ def profiling(message: Message) -> Verdict:
     released = 0 if before is None or after is None else after - before
     if before is not None and after is not None and released <= 0:
         return Verdict(
-            failure="engine_budget",
+            failure="undecided",
             second="other_process",
             confidence="low",
-            rule="free memory did not fall while the engine profiled",
-            evidence=(f"free before {format_size(before)}, after {format_size(after)}: no memory was used at all",),
-            would_change=("another process releasing memory at that moment",),
+            rule="free memory did not change while the engine loaded and profiled",
+            evidence=(
+                f"free before {format_size(before)}, after {format_size(after)}: another process released as much "
+                f"as the "
+                "engine took, or the engine used another device than it measured",
+            ),
+            would_change=("starting it alone on the card: if it starts, another process was the matter",),
             advise=("start_one_by_one", "look_at_card"),
         )
     grown = () if before is None else (f"{format_size(released)} became free while the engine profiled",)
@@ -194,4 +257,6 @@ HANDLERS: dict[str, Callable[[Message], Verdict]] = {
     "vllm_profiling": profiling,
     "sglang_tokens": sglang_tokens,
     "tgi_prefill": tgi_prefill,
+    "sglang_profiled": sglang_profiled,
+    "vllm_negative_cache": negative_cache,
 }

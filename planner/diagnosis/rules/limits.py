@@ -76,7 +76,6 @@ def larger_than_card(message: Message, r: TorchFigures) -> Verdict | None:
         rule="the request is larger than the whole card",
         evidence=tuple(evidence),
         would_change=("a request below the capacity",),
-        advise=("shrink_tensor", "attention_kernel"),
     )
 
 
@@ -110,9 +109,12 @@ def free_beats_request(message: Message, r: TorchFigures) -> Verdict | None:
         + (" (inferred: capacity - reserved)" if r.free_inferred else "")
         + f", against a request of {format_size(r.tried)}: the card had room",
     ]
-    if is_huge(r) or (message.program == "pytorch-xpu" and r.tried >= XPU_BLOCK_BYTES):
+    if message.program == "pytorch-xpu" and (is_huge(r) or r.tried >= XPU_BLOCK_BYTES):
         return _one_allocation(message, r, evidence)
     second, confidence = _reading_of_limit(r, evidence)
+    if is_huge(r) and second != "fragmentation_clue":
+        second, confidence = "single_huge", "medium"
+        evidence.append(shape_sentence(r.tried))
     return Verdict(
         failure="limit_not_capacity",
         second=second,
@@ -141,7 +143,7 @@ def _one_allocation(message: Message, r: TorchFigures, evidence: list[str]) -> V
         rule="more than the request was free, and the request is large: a limit for one allocation",
         evidence=tuple(evidence),
         would_change=("the same total in several smaller tensors: if that works, it is a limit for one allocation",),
-        advise=("shrink_tensor", "allocation_limit"),
+        advise=("allocation_limit", "shrink_tensor"),
     )
 
 

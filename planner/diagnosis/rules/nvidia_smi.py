@@ -18,7 +18,7 @@ def judge_smi(message: Message) -> Verdict:
         else [f"{format_size(used)} of {format_size(total)} in use ({percent(used, total)}%)"]
     )
     if sizes:
-        evidence.append(f"{len(sizes)} compute processes: " + ", ".join(format_size(s) for s in sizes[:8]))
+        evidence.append(f"{len(sizes)} compute processes: " + ", ".join(p.words() for p in message.processes[:8]))
     twins = any(a and abs(a - b) * 50 <= a for i, a in enumerate(sizes) for b in sizes[i + 1 :][:8])
     if twins:
         evidence.append("two processes of the same size: a second worker of the same program?")

@@ -23,7 +23,9 @@ def jax(message: Message) -> Verdict:
     temp, out = message.bytes_of("xla_temp_bytes"), message.bytes_of("xla_live_out_bytes")
     if message.bytes_of("limit_bytes"):
         return bfc(message)
-    verdict = by_request_alone(tried, why="XLA prints no capacity", advise=("xla_temp", "jax_preallocate"))
+    verdict = by_request_alone(
+        tried, capacity=message.capacity, why="XLA prints no capacity", advise=("xla_temp", "jax_preallocate")
+    )
     evidence = list(verdict.evidence)
     if total is not None:
         evidence.append(f"the compiled program needs {format_size(total)} in all")
@@ -46,7 +48,9 @@ def jax(message: Message) -> Verdict:
 def bfc(message: Message) -> Verdict:
     """TensorFlow's and XLA's pool ran out; its own limit, where printed, stands for the capacity."""
     tried, limit = message.bytes_of("tried_bytes"), message.bytes_of("limit_bytes")
-    verdict = by_request_alone(tried, why="the BFC pool ran out", advise=("tf_growth", "smaller_batch"))
+    verdict = by_request_alone(
+        tried, capacity=message.capacity, why="the BFC pool ran out", advise=("tf_growth", "smaller_work")
+    )
     if tried is None or not limit or verdict.failure == "bug":
         return verdict
     used = message.bytes_of("in_use_bytes") or 0
@@ -62,7 +66,7 @@ def bfc(message: Message) -> Verdict:
             f"({percent(used, limit)}%)",
         ),
         would_change=("a larger pool: the limit is what TensorFlow took of the card at start",),
-        advise=("shrink_tensor", "smaller_batch") if huge else ("smaller_batch", "tf_growth"),
+        advise=("shrink_tensor", "smaller_work") if huge else ("smaller_work", "tf_growth"),
     )
 
 
@@ -91,7 +95,7 @@ def tf_tensor(message: Message) -> Verdict:
             rule="the tensor was to be allocated on the CPU",
             evidence=(f"device {place or allocator}",),
             would_change=("a GPU in the device's name",),
-            advise=("container_memory", "low_cpu_load"),
+            advise=("load_with_less",),
         )
     assumed = "assumed" in str(message.figures["dtype"].value) if "dtype" in message.figures else False
     if message.bytes_of("limit_bytes"):
@@ -99,7 +103,11 @@ def tf_tensor(message: Message) -> Verdict:
     why = "the size is shape x 4 bytes, since the old form names no type" if assumed else "the message has no capacity"
     second: FailureClass | None = None if place or allocator else "host_memory"
     return by_request_alone(
-        message.bytes_of("tried_bytes"), why=why, second=second, advise=("smaller_batch", "tf_growth")
+        message.bytes_of("tried_bytes"),
+        capacity=message.capacity,
+        why=why,
+        second=second,
+        advise=("smaller_work", "tf_growth"),
     )
 
 

@@ -5,18 +5,24 @@ from __future__ import annotations
 from planner.diagnosis.result import FailureClass, Verdict
 from planner.diagnosis.rules.large_tensors import shape_sentence
 from planner.diagnosis.rules.limits import impossible_size
-from planner.diagnosis.rules.thresholds import HUGE_ALONE_BYTES, LARGE_ALONE_BYTES
+from planner.diagnosis.rules.thresholds import HUGE_ALONE_BYTES, HUGE_SHARE, LARGE_ALONE_BYTES
 from planner.units import format_size
 
 _CHANGE = ("the card's capacity and what was free: with them the other rules apply",)
 
 
 def by_request_alone(
-    tried: int | None, *, why: str, second: FailureClass | None = None, advise: tuple[str, ...] = ()
+    tried: int | None,
+    *,
+    why: str,
+    capacity: int | None = None,
+    second: FailureClass | None = None,
+    advise: tuple[str, ...] = (),
 ) -> Verdict:
-    """The verdict on a request of `tried` bytes (None: not printed) when the capacity is not known.
+    """The verdict on a request of `tried` bytes (None: not printed) when the text has no capacity.
 
-    12 GiB is a quarter of a 48 GiB card, 4 GiB a quarter of a 16 GiB card. `second` replaces the second reading.
+    12 GiB is a quarter of a 48 GiB card, 4 GiB a quarter of a 16 GiB card; with the capacity stated by the user, a
+    quarter of that. `second` replaces the second reading.
     """
     bug = impossible_size(tried)
     if bug is not None:
@@ -29,10 +35,12 @@ def by_request_alone(
             rule="no figures: the plain meaning of the words",
             evidence=(why,),
             would_change=_CHANGE,
-            advise=advise or ("paste_more", "look_at_card"),
+            advise=advise,
         )
+    if capacity is not None and tried * HUGE_SHARE >= capacity:
+        return _of_stated(tried, capacity, why, second, advise)
     evidence = (f"one request of {format_size(tried)}", why)
-    if tried >= HUGE_ALONE_BYTES:
+    if capacity is None and tried >= HUGE_ALONE_BYTES:
         return Verdict(
             failure="single_huge",
             second=second or "device_full",
@@ -40,9 +48,9 @@ def by_request_alone(
             rule="no capacity printed; the request alone is a quarter of a 48 GiB card or more",
             evidence=(*evidence, shape_sentence(tried)),
             would_change=_CHANGE,
-            advise=advise or ("shrink_tensor", "attention_kernel"),
+            advise=advise,
         )
-    large = tried >= LARGE_ALONE_BYTES
+    large = capacity is None and tried >= LARGE_ALONE_BYTES
     size = "large, though not for every card" if large else "no large one: what was held before it is the matter"
     return Verdict(
         failure="device_full",
@@ -51,5 +59,25 @@ def by_request_alone(
         rule=f"no capacity printed; the request alone is {size}",
         evidence=evidence,
         would_change=_CHANGE,
-        advise=advise or ("look_at_card",),
+        advise=advise,
+    )
+
+
+def _of_stated(tried: int, capacity: int, why: str, second: FailureClass | None, advise: tuple[str, ...]) -> Verdict:
+    """A request of a quarter of the stated card, or more than all of it."""
+    whole = tried >= capacity
+    return Verdict(
+        failure="single_huge",
+        second=second or (None if whole else "device_full"),
+        confidence="high" if whole else "medium",
+        rule="the request is larger than the stated card"
+        if whole
+        else "the request is a quarter of the stated card or more",
+        evidence=(
+            f"one request of {format_size(tried)} on a card of {format_size(capacity)}",
+            why,
+            shape_sentence(tried),
+        ),
+        would_change=("a smaller request",),
+        advise=advise,
     )

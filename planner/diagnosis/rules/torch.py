@@ -84,6 +84,8 @@ def _huge(message: Message, r: TorchFigures) -> Verdict | None:
     if used is not None and used * 100 >= r.total * FULL_PERCENT:
         return None
     second = _second_to_huge(message, r, used)
+    if second == "fragmentation_clue" and r.allocated is not None and r.allocated * 2 < r.total:
+        return _served_by_slack(r)
     evidence = [f"{format_size(r.tried)} is {percent(r.tried, r.total)}% of the card in one request"]
     if used is not None:
         evidence.append(f"the card was {percent(used, r.total)}% in use before it")
@@ -104,7 +106,18 @@ def _huge(message: Message, r: TorchFigures) -> Verdict | None:
             f"a request below {format_size(r.total // HUGE_SHARE)}, or {FULL_PERCENT}% of the card in use",
             *(_CLUE_CHANGE if second == "fragmentation_clue" else ()),
         ),
-        advise=("shrink_tensor", "attention_kernel"),
+    )
+
+
+def _served_by_slack(r: TorchFigures) -> Verdict:
+    """A large request that the slack would have served, on a card less than half allocated."""
+    return Verdict(
+        failure="fragmentation_clue",
+        second="single_huge",
+        confidence="medium",
+        rule="reserved but unallocated exceeds a large request, and less than half of the card is allocated",
+        evidence=(slack_sentence(r), f"the request is {percent(r.tried or 0, r.total or 0)}% of the card by itself"),
+        would_change=_CLUE_CHANGE,
     )
 
 
@@ -120,13 +133,18 @@ def _second_to_huge(message: Message, r: TorchFigures, used: int | None) -> Fail
 
 
 def _other_above_slack(message: Message, r: TorchFigures) -> Verdict | None:
-    return _other(message, r) if r.other is not None and r.other > (r.slack or 0) else None
+    known = r.other if r.other is not None else r.other_at_most if r.slack is None else None
+    return _other(message, r) if max(known or 0, r.other_at_least) > (r.slack or 0) else None
 
 
 def _other(message: Message, r: TorchFigures) -> Verdict | None:
     """Something else holds more than 10% of the card and a GiB, beyond what a context explains."""
-    if r.other is None or r.total is None:
+    if r.occupied is None or r.total is None:
         return None
+    if r.other_at_least > other_least(r.total):
+        return _named_others(r)
+    if r.other is None:
+        return _not_tensors(r)
     least = other_least(r.total) + (CONTEXT_TYPICAL_BYTES if r.other_includes_context else 0)
     if r.other <= least:
         return None
@@ -144,14 +162,61 @@ def _other(message: Message, r: TorchFigures) -> Verdict | None:
     )
 
 
+def _named_others(r: TorchFigures) -> Verdict:
+    """Others that the message lists, or that must be there because this process may not have so much."""
+    total, occupied, other = r.total or 0, r.occupied or 0, r.other_at_least
+    evidence = [f"{format_size(occupied)} of {format_size(total)} are in use"]
+    if r.holders:
+        evidence.append("others on the card: " + ", ".join(p.words() for p in r.holders[:8]))
+    if r.own_pid is not None and r.in_use is not None:
+        evidence.append(f"PID {r.own_pid} ({format_size(r.in_use)}) is this process: torch's share and its context")
+    if r.allowed is not None and r.allowed < total and other > (r.listed or 0):
+        evidence.append(
+            f"this process may have {format_size(r.allowed)} at most, so at least {format_size(other)} are others'"
+        )
+    if r.allocated is not None:
+        evidence.append(f"{format_size(r.allocated)} are tensors of this process")
+    filled = r.held is not None and r.held * 2 >= total
+    return Verdict(
+        failure="other_process",
+        second="fragmentation_clue" if has_clue(r) else "device_full" if filled else None,
+        confidence="high" if other * 100 >= total * 30 or other > 2 * other_least(total) else "medium",
+        rule=f"others hold more than {OTHER_PERCENT}% of the card and 1 GiB",
+        evidence=tuple(evidence),
+        would_change=("the other processes ending: if the work then runs, this was it",),
+        advise=("look_at_card", "one_rank_per_gpu"),
+    )
+
+
+def _not_tensors(r: TorchFigures) -> Verdict | None:
+    """What this process has reserved is not printed; its tensors are less than half of what is in use."""
+    rest = r.other_at_most
+    if rest is None or r.allocated is None or r.total is None or rest * 2 < (r.occupied or 0):
+        return None
+    if rest <= other_least(r.total) + CONTEXT_TYPICAL_BYTES:
+        return None
+    return Verdict(
+        failure="other_process",
+        second="fragmentation_clue",
+        confidence="low" if r.slack is None else "medium",
+        rule="most of what is in use is no tensor of this process",
+        evidence=(
+            f"{format_size(r.occupied or 0)} in use, {format_size(r.allocated)} of it tensors of this process: "
+            f"{format_size(rest)} are others', or its allocator's slack, which the text does not print",
+        ),
+        would_change=("the figure of what is reserved but unallocated", "nvidia-smi naming no other process"),
+        advise=("look_at_card", "one_rank_per_gpu"),
+    )
+
+
 def _other_evidence(r: TorchFigures) -> tuple[str, ...]:
     total, other, held = r.total or 0, r.other or 0, r.held or 0
     evidence = [
         f"capacity {format_size(total)} - free {format_size(r.free or 0)} - this process {format_size(held)} = "
         f"{format_size(other)} ({percent(other, total)}% of the card)"
     ]
-    if r.listed:
-        evidence.append(f"the message lists other processes with {format_size(r.listed)}")
+    if r.holders:
+        evidence.append("the message lists " + ", ".join(p.words() for p in r.holders[:8]))
     if r.other_includes_context:
         evidence.append(
             "without NVML's figure for this process, its own CUDA context (0.3 to 1.2 GiB) and libraries, graphs and "
@@ -176,7 +241,6 @@ def _fragmented(message: Message, r: TorchFigures) -> Verdict | None:
         f"{ALLOCATED_PERCENT}% is allocated",
         evidence=(slack_sentence(r), f"allocated is {percent(r.allocated, r.total)}% of the card"),
         would_change=_CLUE_CHANGE,
-        advise=("restart_test", "expandable_segments", "look_at_snapshot"),
     )
 
 
@@ -203,7 +267,10 @@ def _full(message: Message, r: TorchFigures) -> Verdict:
     held = r.held if r.held is not None else r.allocated
     evidence = []
     if held is not None:
-        evidence.append(f"this process holds {format_size(held)} of {format_size(total)} ({percent(held, total)}%)")
+        evidence.append(
+            f"this process holds {'at least ' if r.held is None else ''}{format_size(held)} of {format_size(total)} "
+            f"({percent(held, total)}%)"
+        )
     if r.free is not None:
         evidence.append(f"{format_size(r.free)} free ({percent(r.free, total)}%)")
     if r.tried is not None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.diagnosis.messages.cleaning import excerpt
-from planner.diagnosis.result import Message
+from planner.diagnosis.result import Message, Process
 from planner.diagnosis.sizes import Figure
 
 _HEADER = re.compile(r"memory summary, device ID (\d{1,3})", re.IGNORECASE)
@@ -137,6 +137,9 @@ def gpu_processes(raw: str, *, source: str, line: int, start: int) -> list[Messa
             },
             device=int(gpu.group(1)) if gpu else None,
             text=excerpt(f"{len(sizes)} processes"),
+            processes=tuple(
+                Process(pid=int(m.group(1)), size_bytes=size) for m, size in zip(matches, sizes, strict=True)
+            ),
             source=source,
             line=line + raw.count("\n", 0, matches[0].start()),
             offset=start + matches[0].start(),

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from planner.diagnosis.result import Message
+from planner.diagnosis.result import Message, Process
 from planner.diagnosis.sizes import Figure
 from planner.units import MIB
 
@@ -24,14 +24,16 @@ _MIB_VALUE = re.compile(r"^(\d{1,9})(?: ?MiB)?$")
 _COLUMNS = {"memory.total": "total_bytes", "memory.used": "in_use_bytes", "memory.free": "free_bytes",
             "memory.reserved": "driver_reserved_bytes"}  # fmt: skip
 _MOST_LINES = 4_000
+# A graphics process of this size is worth a name.
+_LARGE_GRAPHICS_BYTES = 1 << 30
 
 
 @dataclass(slots=True)
 class _Gpu:
     index: int | None
     figures: dict[str, int] = field(default_factory=dict)
-    processes: list[int | None] = field(default_factory=list)
-    graphics: int = 0
+    processes: list[Process] = field(default_factory=list)
+    graphics: list[Process] = field(default_factory=list)
 
 
 def nvidia_smi(raw: str, *, source: str, line: int, start: int) -> list[Message]:
@@ -43,7 +45,8 @@ def nvidia_smi(raw: str, *, source: str, line: int, start: int) -> list[Message]
 
 def _message(gpu: _Gpu, source: str, line: int, start: int) -> Message:
     figures = {name: Figure(value=size, margin_bytes=MIB) for name, size in gpu.figures.items()}
-    known = tuple(size for size in gpu.processes if size is not None)
+    known = tuple(p.size_bytes for p in gpu.processes if p.size_bytes is not None)
+    large = [p for p in gpu.graphics if (p.size_bytes or 0) >= _LARGE_GRAPHICS_BYTES]
     if known:
         figures["process_list"] = Figure(value=known, margin_bytes=MIB)
     unknown = len(gpu.processes) - len(known)
@@ -56,8 +59,9 @@ def _message(gpu: _Gpu, source: str, line: int, start: int) -> Message:
         source=source,
         line=line,
         offset=start,
+        processes=tuple((*gpu.processes, *large)),
         context={
-            "graphics_processes": str(gpu.graphics),
+            "graphics_processes": str(len(gpu.graphics)),
             "processes": str(len(gpu.processes)),
             **({"processes_without_size": str(unknown)} if unknown else {}),
         },
@@ -72,10 +76,8 @@ def _plain(lines: list[str]) -> Iterator[_Gpu]:
         process = _PROCESS_ROW.match(text)
         if process:
             gpu = gpus.setdefault(int(process.group(1)), _Gpu(int(process.group(1))))
-            if process.group(3) == "G":
-                gpu.graphics += 1
-            else:
-                gpu.processes.append(_mib(process.group(5)))
+            listed = gpu.graphics if process.group(3) == "G" else gpu.processes
+            listed.append(_process(process.group(2), process.group(4), _mib(process.group(5))))
             continue
         memory = _MEMORY.search(text)
         row = _GPU_ROW.match(text)
@@ -125,8 +127,20 @@ def _apps(names: list[str], rows: list[str]) -> Iterator[_Gpu]:
             return cells[index + (shift if index > at_name else 0)]
 
         key = next((cell(names.index(n)) for n in ("gpu_uuid", "gpu_bus_id") if n in names), "")
-        by_gpu.setdefault(key, _Gpu(None)).processes.append(_mib(cell(column)))
+        pid = cell(names.index("pid")) if "pid" in names else ""
+        name = ", ".join(cells[at_name : at_name + shift + 1]) if at_name < len(names) else ""
+        by_gpu.setdefault(key, _Gpu(None)).processes.append(_process(pid, name, _mib(cell(column))))
     yield from by_gpu.values()
+
+
+def _process(pid: str, path: str, size: int | None) -> Process:
+    """A process by the last part of its path, which alone is printed."""
+    name = re.split(r"[/\\]", path.strip().split(" --")[0])[-1].strip()
+    return Process(
+        pid=int(pid) if pid.isdigit() and len(pid) < 11 else None,
+        size_bytes=size,
+        name="".join(ch for ch in name if ch.isprintable())[:40],
+    )
 
 
 def without_header(text: str, *, source: str) -> list[Message]:

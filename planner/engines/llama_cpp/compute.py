@@ -96,15 +96,16 @@ class _Placed:
         self.special = placement.overrides or placement.experts_on_host
         self.by_name: dict[tuple[int, str], GgufTensor] = {}
         self.hosted: dict[int, tuple[str, ...]] = {}
-        if self.special or placement.first > 0:
-            for tensor in tensors:
+        wanted = self.special or placement.first > 0
+        for tensor in tensors:
+            if wanted or tensor.layer < 0:
                 base = tensor.name.partition(f"blk.{tensor.layer}.")[2] or tensor.name
                 self.by_name[-1 if tensor.layer in (-1, placement.layers) else tensor.layer, base] = tensor
-            if self.special:
-                for tensor in tensors:
-                    if tensor.layer >= 0 and placement.device_of_tensor(tensor) == placement.host:
-                        base = tensor.name.partition(f"blk.{tensor.layer}.")[2] or tensor.name
-                        self.hosted[tensor.layer] = (*self.hosted.get(tensor.layer, ()), base)
+        if wanted and self.special:
+            for tensor in tensors:
+                if tensor.layer >= 0 and placement.device_of_tensor(tensor) == placement.host:
+                    base = tensor.name.partition(f"blk.{tensor.layer}.")[2] or tensor.name
+                    self.hosted[tensor.layer] = (*self.hosted.get(tensor.layer, ()), base)
 
     def home_of(self, layer: int, name: str) -> int:
         placement = self.placement

@@ -72,7 +72,6 @@ class Deployment(Card):
         host_memory_bytes: RAM of the machine.
         variant: the program that runs llama.cpp.
         passed: words of options that are no input here.
-        output_on_host: no option: a program that places layers itself leaves the output layer in RAM.
     """
 
     gpus: Annotated[
@@ -270,7 +269,6 @@ class Deployment(Card):
     ] = 0
     fused_moe: Annotated[bool, option("ik_llama.cpp: fused experts.", "--fused-moe", "-fmoe", panel=PROGRAM)] = False
 
-    output_on_host: bool = False
     passed: tuple[str, ...] = ()
 
     @staticmethod

@@ -35,7 +35,12 @@ class LlamaCpp:
     title: Final = "llama.cpp"
     Deployment: Final = LlamaDeployment
     axes: Final = Axes(
-        quantization="quantization", cache="cache_type_k", length="ctx_size", on_cards=(("n_gpu_layers", "999"),)
+        quantization="quantization",
+        cache="cache_type_k",
+        length="ctx_size",
+        slots="parallel",
+        length_of_all=True,
+        on_cards=(("n_gpu_layers", "999"),),
     )
     lever_table: Final = "planner.engines.llama_cpp.tables:levers.csv"
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from planner.contract.component import Component, exact, total
 from planner.contract.inputs import check
 from planner.contract.plan import Cache, Device, Load, ServingPlan, StartupError, Verdict, WorkloadPoint
 from planner.contract.workload import ONE_REQUEST, Workload
+from planner.engines.llama_cpp.beside import beside_model
 from planner.engines.llama_cpp.buffers import Buffers, buffers_of
 from planner.engines.llama_cpp.deployment import Deployment
 from planner.engines.llama_cpp.fit import fitted
@@ -21,7 +21,7 @@ from planner.engines.llama_cpp.tables.options import not_known
 from planner.errors import UnsupportedArchitecture, UsageError
 from planner.hardware.gpus import Gpu
 from planner.model.model import Model
-from planner.units import MIB, format_size
+from planner.units import format_size
 
 ENGINE: Final = "llama.cpp"
 _SOURCE: Final = "llama.cpp v0.5.0"
@@ -99,7 +99,7 @@ def _judged(
     for index in range(run.placement.devices):
         parts = list(_parts(model, deployment, run, buffers, index))
         if index == 0:
-            beside, missing = _beside(deployment)
+            beside, missing = beside_model(model, deployment, run)
             parts += beside
             unknown += missing
         parts.append(contexts[index])
@@ -213,39 +213,6 @@ def _parts(model: Model, deployment: Deployment, run: Run, buffers: Buffers, dev
             source="llama.cpp before 2026-07 ggml-cuda/fattn-common.cuh",
         )
     del deployment
-
-
-def _beside(deployment: Deployment) -> tuple[list[Component], list[str]]:
-    """An image encoder or a draft model: their files' sizes; what they compute with is a band."""
-    found: list[Component] = []
-    missing: list[str] = []
-    for name, path in (("mmproj", deployment.mmproj), ("draft_model", deployment.model_draft)):
-        if path is None:
-            continue
-        size = _size_of(path)
-        if size is None:
-            missing.append(f"--{name.replace('_', '-')}: {path[:60]} is no file here, so its size is not known")
-            continue
-        high = size + 1136 * MIB
-        found.append(
-            Component(
-                name=name,
-                low=size,
-                best=size + 248 * MIB,
-                high=high,
-                evidence="assumed",
-                formula=f"file of {format_size(size)} and 0, 248 or 1136 MiB to compute with",
-                source="a 27B's image encoder: 248 MiB of compute buffer printed, 1136 MiB taken off by --fit",
-            )
-        )
-    return found, missing
-
-
-def _size_of(path: str) -> int | None:
-    try:
-        return Path(path).expanduser().stat().st_size
-    except OSError:
-        return None
 
 
 def _host(model: Model, deployment: Deployment, run: Run, buffers: Buffers, *, unified: bool) -> Device:

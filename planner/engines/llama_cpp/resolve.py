@@ -132,7 +132,7 @@ def resolve(model: Model, deployment: Deployment, *, outputs: int | None = None)
         flash_attention=flash,
         outputs=outputs,
     )
-    placement = _placement(model, deployment, variant.n_gpu_layers)
+    placement = _placement(model, deployment, variant.n_gpu_layers, release)
     check_overrides(placement, tensors)
     return Run(
         release=release,
@@ -205,7 +205,7 @@ def _context(model: Model, deployment: Deployment, default: int) -> int:
     return asked or model.spec.max_position_embeddings
 
 
-def _placement(model: Model, deployment: Deployment, default: str) -> Placement:
+def _placement(model: Model, deployment: Deployment, default: str, release: Release) -> Placement:
     layers, cards = len(model.spec.layers), deployment.cards
     said = deployment.n_gpu_layers or default
     if said.lower() in _ALL:
@@ -243,7 +243,7 @@ def _placement(model: Model, deployment: Deployment, default: str) -> Placement:
         split=(*split, *([0.0] * (count - len(split)))) if split else free[:count],
         overrides=tuple(overrides),
         experts_on_host=hosted,
-        output_on_host=deployment.output_on_host,
+        output_first=release.has("output_first"),
     )
 
 

@@ -28,7 +28,7 @@ class Ollama:
     name: Final = "ollama"
     title: Final = "Ollama"
     Deployment: Final = OllamaDeployment
-    axes: Final = Axes(quantization="quantization", cache="kv_cache_type", length="num_ctx")
+    axes: Final = Axes(quantization="quantization", cache="kv_cache_type", length="num_ctx", slots="num_parallel")
     lever_table: Final = ""
 
     @property

@@ -59,7 +59,7 @@ def plan_model(
     if day < LLAMA_SERVER and deployment.num_gpu is None:
         count, words = _packed(model, deployment, base, plan, day)
         if plan.run is not None and count <= plan.run.placement.layers:
-            base = replace(base, n_gpu_layers=str(count + 1), output_on_host=True)
+            base = replace(base, n_gpu_layers=str(count))
             plan = plan_serving(
                 model, base, workload, notes=(*notes, *said, words), engine="ollama", outputs=_outputs(base, day)
             )

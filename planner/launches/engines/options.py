@@ -14,7 +14,7 @@ from typing import Any, Final
 from planner.contract.engine import engine_names, find_engine
 from planner.contract.inputs import inputs_of
 from planner.launches.record import LaunchError, Value
-from planner.launches.shell.script import Argument
+from planner.launches.shell.expansion import Argument
 
 # vLLM's human_readable_int: decimals before the decimal units only (utils/argparse_utils.py, main of 2026-09).
 _DECIMAL_UNITS: Final = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}

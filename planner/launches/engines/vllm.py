@@ -14,18 +14,10 @@ from typing import Any
 
 from planner.launches.context import Context, Surroundings
 from planner.launches.engines.options import Given, human_int, parse, read_value
-from planner.launches.engines.server import (
-    config_given,
-    from_environment,
-    map_given,
-    read_given,
-    say_shared_memory,
-    settle_gpus,
-    settle_model,
-    start_plan,
-)
+from planner.launches.engines.server import config_given, from_environment, map_given, read_given, start_plan
+from planner.launches.engines.settling import say_shared_memory, settle_gpus, settle_model
 from planner.launches.record import LaunchError, LaunchPlan, Value
-from planner.launches.shell.script import Argument, Variable
+from planner.launches.shell.expansion import Argument, Variable
 
 TOOL = "vllm"
 _RELEASE = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")

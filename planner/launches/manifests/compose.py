@@ -11,9 +11,10 @@ from planner.launches.context import Context, Surroundings
 from planner.launches.documents import Map, Seq, as_list, as_map, at_path, text_of
 from planner.launches.record import LaunchError
 from planner.launches.shell.commands import start_image
-from planner.launches.shell.lexer import Token, lex
-from planner.launches.shell.script import Argument, Variable
-from planner.launches.shell.wrappers import say_tag
+from planner.launches.shell.containers import say_tag
+from planner.launches.shell.expansion import Argument, Variable
+from planner.launches.shell.lexer import lex
+from planner.launches.shell.tokens import Token
 
 _VARIABLE = re.compile(r"\$\$|\$\{([A-Za-z_]\w*)(?:(:?[-?+])((?:[^{}]|\$\{[^{}]*\})*))?\}|\$([A-Za-z_]\w*)")
 
@@ -234,7 +235,7 @@ class _Compose:
                 around.gpus, around.device = len(filled), ",".join(filled)
             elif str(count) == "all" or count is None:
                 around.gpus_unknown = True
-            elif str(count).isdigit():
+            elif str(count).isdecimal():
                 around.gpus = int(str(count))
         for one in as_list(service.get("devices")):
             found = re.match(r"nvidia\.com/gpu=(.+)", text_of(one) or "")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from planner.launches.around import kubernetes_size
 from planner.launches.context import Context, Surroundings
 from planner.launches.documents import Map, as_list, as_map, at_path, text_of
-from planner.launches.manifests.pods import PodPlace, container_words, pod_card, pod_environment, read_container
+from planner.launches.manifests.pod_cards import pod_card
+from planner.launches.manifests.pods import PodPlace, container_words, pod_environment, read_container
 from planner.launches.shell.commands import start_image
-from planner.launches.shell.wrappers import say_tag
+from planner.launches.shell.containers import say_tag
 
 
 def read_object(context: Context, one: Map) -> None:
@@ -29,7 +30,7 @@ def _service(context: Context, name: str, service: Map) -> None:
     limits = as_map(at_path(service, "resources.limits")) or as_map(at_path(service, "resources.requests"))
     count = text_of(limits.get("gpu")) or text_of(limits.get("nvidia.com/gpu"))
     nodes = at_path(service, "multinode.nodeCount")
-    if count and count.isdigit():
+    if count and count.isdecimal():
         group = nodes if isinstance(nodes, int) and nodes > 1 else 1
         around.gpus, around.group_gpus = int(count) * group, group > 1
         around.nodes = group if group > 1 else None

@@ -11,17 +11,11 @@ from planner.launches.documents import Map, as_list, as_map, at_path, text_of
 from planner.launches.engines.options import Given, options, parse
 from planner.launches.engines.server import read_given, start_plan
 from planner.launches.engines.vllm import finish
-from planner.launches.manifests.pods import (
-    PodPlace,
-    container_words,
-    devices,
-    memory,
-    pod_card,
-    pod_environment,
-    read_pod,
-)
+from planner.launches.manifests.pod_cards import pod_card
+from planner.launches.manifests.pods import PodPlace, container_words, devices, memory, pod_environment, read_pod
 from planner.launches.record import LaunchPlan, Value
-from planner.launches.shell.script import Argument, Reader, Variable
+from planner.launches.shell.expansion import Argument, Variable
+from planner.launches.shell.script import Reader
 
 _MOUNT = "/mnt/models"
 _HUB = re.compile(r"(?:hf|huggingface)://(.+)")

@@ -8,7 +8,7 @@ from planner.launches.context import Context, Surroundings
 from planner.launches.documents import Map, as_list, as_map, text_of
 from planner.launches.record import LaunchPlan
 from planner.launches.shell.commands import read_shell
-from planner.launches.shell.script import Variable
+from planner.launches.shell.expansion import Variable
 
 _MACRO = re.compile(r"\$\{([\w.-]+)\}")
 _DEEPEST = 10

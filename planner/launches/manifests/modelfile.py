@@ -7,10 +7,11 @@ import re
 
 from planner.launches.context import Context, Surroundings
 from planner.launches.engines.options import Given, options
-from planner.launches.engines.server import read_given, settle_model, start_plan
+from planner.launches.engines.server import read_given, start_plan
+from planner.launches.engines.settling import settle_model
 from planner.launches.record import LaunchPlan
 from planner.launches.shell.commands import start_image
-from planner.launches.shell.script import Argument, Variable
+from planner.launches.shell.expansion import Argument, Variable
 
 _INSTRUCTION = re.compile(r"\s*([A-Za-z]+)\s+(.*)", re.DOTALL)
 

@@ -9,9 +9,10 @@ from planner.launches.context import Context, Surroundings
 from planner.launches.documents import Map, as_list, as_map, at_path, read_yaml, text_of
 from planner.launches.engines.server import start_plan
 from planner.launches.engines.vllm import finish, put_keyword
-from planner.launches.manifests.pods import devices, memory, pod_card
+from planner.launches.manifests.pod_cards import pod_card
+from planner.launches.manifests.pods import devices, memory
 from planner.launches.shell.commands import read_shell
-from planner.launches.shell.script import Argument
+from planner.launches.shell.expansion import Argument
 
 
 def read_object(context: Context, one: Map, name: str) -> None:

@@ -8,8 +8,10 @@ from planner.launches.around import binary_size
 from planner.launches.context import Context, Surroundings
 from planner.launches.manifests.compose import parse_env
 from planner.launches.shell.commands import read_command
-from planner.launches.shell.lexer import Token, lex
-from planner.launches.shell.script import Argument, Command, Variable
+from planner.launches.shell.expansion import Argument, Variable
+from planner.launches.shell.lexer import lex
+from planner.launches.shell.script import Command
+from planner.launches.shell.tokens import Token
 
 _VARIABLE = re.compile(r"\$\$|\$\{([A-Za-z_]\w*)\}|\$([A-Za-z_]\w*)")
 _HINT = re.compile(r"(vllm|sglang|llama\.cpp)[-_/]v?(\d+\.\d+(?:\.\d+)?)")

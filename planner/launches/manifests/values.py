@@ -11,11 +11,12 @@ from planner.launches.engines.options import parse
 from planner.launches.engines.server import read_given, start_plan
 from planner.launches.engines.vllm import finish, put_keyword
 from planner.launches.manifests.kserve import parallel_given
-from planner.launches.manifests.pods import container_words, devices, memory, pod_card, pod_environment
+from planner.launches.manifests.pod_cards import pod_card
+from planner.launches.manifests.pods import container_words, devices, memory, pod_environment
 from planner.launches.record import Value
 from planner.launches.shell.commands import start_image
-from planner.launches.shell.script import Argument
-from planner.launches.shell.wrappers import say_tag
+from planner.launches.shell.containers import say_tag
+from planner.launches.shell.expansion import Argument
 
 # vllmConfig's keys, under vLLM's names.
 _VLLM_CONFIG: Final = {
@@ -53,7 +54,7 @@ def _model_spec(context: Context, spec: Map, engine: Map) -> None:
     gpus = spec.get("requestGPU")
     if isinstance(gpus, int):
         around.gpus = gpus
-    elif isinstance(gpus, str) and gpus.isdigit():
+    elif isinstance(gpus, str) and gpus.isdecimal():
         around.gpus = int(gpus)
     kind = text_of(spec.get("requestGPUType")) or ""
     if "mig-" in kind:

@@ -3,56 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from planner.launches.python.calls import Calls
+from planner.launches.python.values import TORCH_TYPES, Known, Module, Scope, Unknown, arithmetic, dotted
 
 _LONGEST: Final = 10_000
 _DEEPEST: Final = 60
-# What says that a card has bfloat16: taken as true, since cards of this decade have it.
-_BF16_TESTS: Final = ("is_bf16_supported", "is_bfloat16_supported")
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """A value that cannot be read, why, and whether it is a computed list."""
-
-    why: str
-    computed_list: bool = False
-    settle: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """A value, and where it came from when it is not written where it is used."""
-
-    value: Any
-    how: str = "stated"
-
-
-@dataclass(slots=True)
-class Scope:
-    """The names of a function or of the module, in order of assignment."""
-
-    names: dict[str, list[tuple[int, ast.expr | None, bool]]] = field(default_factory=dict)
-    parameters: dict[str, ast.expr | None] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class Module:
-    """What a script declares: scopes, options of its parsers, fields of its classes, what `args` names."""
-
-    scope: Scope = field(default_factory=Scope)
-    options: dict[str, tuple[ast.expr | None, int]] = field(default_factory=dict)
-    classes: dict[str, dict[str, ast.expr | None]] = field(default_factory=dict)
-    parsed: set[str] = field(default_factory=set)
-    instances: dict[str, str] = field(default_factory=dict)
-    has_exec: bool = False
-    given: Mapping[str, str] = field(default_factory=dict)
-    words: Mapping[str, Any] = field(default_factory=dict)
-
-
-class Evaluator:
+class Evaluator(Calls):
     """Reads expressions of one module."""
 
     def __init__(self, module: Module) -> None:
@@ -80,7 +40,7 @@ class Evaluator:
         if isinstance(node, ast.Name):
             return self._name(node.id, scope, line)
         if isinstance(node, ast.Attribute):
-            return self._attribute(node, scope, line)
+            return self.attribute(node, scope, line)
         if isinstance(node, ast.UnaryOp):
             return self._unary(node, scope, line)
         if isinstance(node, ast.BinOp):
@@ -129,11 +89,12 @@ class Evaluator:
             return Unknown(f"{name} is set by exec", settle=name)
         return Unknown(f"{name} is not assigned in the text", settle=name)
 
-    def _attribute(self, node: ast.Attribute, scope: Scope, line: int) -> Known | Unknown:
+    def attribute(self, node: ast.Attribute, scope: Scope, line: int) -> Known | Unknown:
+        """The value of a name behind a dot: a parsed option, a field of a class, a key of a dictionary."""
         base = node.value
         if isinstance(base, ast.Name):
             if base.id in ("torch", "jnp", "tf"):
-                return Known(f"torch.{node.attr}") if node.attr in _TORCH_TYPES else Unknown(f"torch.{node.attr}")
+                return Known(f"torch.{node.attr}") if node.attr in TORCH_TYPES else Unknown(f"torch.{node.attr}")
             if base.id in self.module.parsed:
                 return self.option(node.attr, line)
             if base.id in self.module.instances:
@@ -203,7 +164,7 @@ class Evaluator:
             return Known({**a, **b}, how)
         if not all(isinstance(one, int | float) and not isinstance(one, bool) and abs(one) < 1e15 for one in (a, b)):
             return Unknown("is computed")
-        return _arithmetic(node.op, a, b, how)
+        return arithmetic(node.op, a, b, how)
 
     def _list(self, node: ast.List | ast.Tuple | ast.Set, scope: Scope, line: int) -> Known | Unknown:
         found: list[Any] = []
@@ -235,7 +196,7 @@ class Evaluator:
         return Known(found)
 
     def _subscript(self, node: ast.Subscript, scope: Scope, line: int) -> Known | Unknown:
-        if _dotted(node.value) == "os.environ":
+        if dotted(node.value) == "os.environ":
             return self._environment(node.slice, None, scope, line)
         holder, key = self.value(node.value, scope, line), self.value(node.slice, scope, line)
         if isinstance(holder, Unknown):
@@ -279,142 +240,3 @@ class Evaluator:
         body = self.value(node.body, scope, line)
         why = body.why if isinstance(body, Unknown) else test.why
         return Unknown(f"depends on what the script finds when it runs: {why}")
-
-    def _environment(self, name: ast.expr, default: ast.expr | None, scope: Scope, line: int) -> Known | Unknown:
-        key = self.value(name, scope, line)
-        text = str(key.value) if isinstance(key, Known) else "?"
-        if text in self.module.given:
-            return Known(self.module.given[text], "--set")
-        if default is None:
-            return Unknown(f'os.getenv("{text[:60]}") has no default', settle=text[:60])
-        found = self.value(default, scope, line)
-        return Known(found.value, f"default of the variable {text}") if isinstance(found, Known) else found
-
-    def _call(self, node: ast.Call, scope: Scope, line: int) -> Known | Unknown:
-        name = _dotted(node.func)
-        last = name.rsplit(".", 1)[-1]
-        if name in ("os.environ.get", "os.getenv", "environ.get", "getenv") and node.args:
-            return self._environment(node.args[0], node.args[1] if len(node.args) > 1 else None, scope, line)
-        if last in _BF16_TESTS:
-            self.bf16_assumed = True
-            return Known(True, "a card with bfloat16")
-        if name in ("int", "float", "str", "bool") and len(node.args) == 1:
-            found = self.value(node.args[0], scope, line)
-            if isinstance(found, Unknown):
-                return found
-            try:
-                return Known({"int": int, "float": float, "str": str, "bool": bool}[name](found.value), found.how)
-            except (TypeError, ValueError, OverflowError):
-                return Unknown("is no number")
-        if name in (
-            "dict",
-            "SimpleNamespace",
-            "types.SimpleNamespace",
-            "argparse.Namespace",
-            "Namespace",
-            "EasyDict",
-            "edict",
-        ):
-            return self._keywords(node, scope, line)
-        if last in ("Option", "Argument") and node.args and name.startswith("typer"):
-            return self.value(node.args[0], scope, line)
-        if last == "field" or last == "Field":
-            return self._field_default(node, scope, line)
-        if name in ("list", "tuple", "set") and len(node.args) == 1:
-            return self.value(node.args[0], scope, line)
-        if name in ("os.path.join", "Path", "pathlib.Path") and node.args:
-            parts = [self.value(one, scope, line) for one in node.args]
-            if all(isinstance(one, Known) for one in parts):
-                return Known("/".join(str(one.value) for one in parts if isinstance(one, Known)))
-        if name == "getattr" and len(node.args) >= 2 and isinstance(node.args[1], ast.Constant):
-            return self._attribute(ast.Attribute(node.args[0], str(node.args[1].value), ast.Load()), scope, line)
-        if last == "get" and isinstance(node.func, ast.Attribute) and node.args:
-            holder, key = self.value(node.func.value, scope, line), self.value(node.args[0], scope, line)
-            if isinstance(holder, Known) and isinstance(holder.value, dict) and isinstance(key, Known):
-                if str(key.value) in holder.value:
-                    got = holder.value[str(key.value)]
-                    return got if isinstance(got, Unknown) else Known(got, holder.how)
-                return self.value(node.args[1], scope, line) if len(node.args) > 1 else Known(None)
-        if "open" in {
-            one.func.id for one in ast.walk(node) if isinstance(one, ast.Call) and isinstance(one.func, ast.Name)
-        }:
-            return Unknown("is read from a file")
-        for inner in ast.walk(node):
-            if (
-                isinstance(inner, ast.Call)
-                and inner is not node
-                and _dotted(inner.func) in ("os.getenv", "os.environ.get")
-            ):
-                found = self.value(inner, scope, line)
-                if isinstance(found, Unknown):
-                    return found
-        return Unknown(f"is what {name[:60] or 'a call'}() gives")
-
-    def _keywords(self, node: ast.Call, scope: Scope, line: int) -> Known | Unknown:
-        found: dict[str, Any] = {}
-        for keyword in node.keywords:
-            one = self.value(keyword.value, scope, line)
-            if keyword.arg is None:
-                if isinstance(one, Known) and isinstance(one.value, dict):
-                    found.update(one.value)
-                    continue
-                return Unknown("a dictionary with parts that are not literal", computed_list=True)
-            found[keyword.arg] = one.value if isinstance(one, Known) else one
-        return Known(found)
-
-    def _field_default(self, node: ast.Call, scope: Scope, line: int) -> Known | Unknown:
-        for keyword in node.keywords:
-            if keyword.arg == "default":
-                return self.value(keyword.value, scope, line)
-            if keyword.arg == "default_factory" and isinstance(keyword.value, ast.Lambda):
-                return self.value(keyword.value.body, scope, line)
-            if keyword.arg == "default_factory" and _dotted(keyword.value) in ("list", "dict"):
-                return Known([] if _dotted(keyword.value) == "list" else {})
-        if node.args:
-            return self.value(node.args[0], scope, line)
-        return Unknown("has no default")
-
-
-_TORCH_TYPES: Final = ("bfloat16", "float16", "half", "float32", "float", "float64", "int8", "uint8")
-
-
-def _arithmetic(operator: ast.operator, a: float, b: float, how: str) -> Known | Unknown:
-    try:
-        if isinstance(operator, ast.Add):
-            return Known(a + b, how)
-        if isinstance(operator, ast.Sub):
-            return Known(a - b, how)
-        if isinstance(operator, ast.Mult):
-            return Known(a * b, how)
-        if isinstance(operator, ast.FloorDiv):
-            return Known(a // b, how)
-        if isinstance(operator, ast.Div):
-            return Known(a / b, how)
-        if isinstance(operator, ast.Mod):
-            return Known(a % b, how)
-        if isinstance(operator, ast.Pow) and 0 <= b <= 64 and abs(a) <= 1024:
-            return Known(a**b, how)
-        if isinstance(operator, ast.LShift) and isinstance(a, int) and isinstance(b, int) and 0 <= b < 48:
-            return Known(a << b, how)
-    except (ZeroDivisionError, OverflowError):
-        pass
-    return Unknown("is computed")
-
-
-def _dotted(node: ast.expr) -> str:
-    """a.b.c of names and attributes; "" for anything else."""
-    parts: list[str] = []
-    for _ in range(20):
-        if isinstance(node, ast.Attribute):
-            parts.append(node.attr)
-            node = node.value
-        elif isinstance(node, ast.Name):
-            return ".".join([node.id, *reversed(parts)])
-        elif isinstance(node, ast.Call):
-            node = node.func
-        else:
-            break
-    return ".".join(["", *reversed(parts)]) if parts else ""
-
-
-dotted = _dotted

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from planner.launches.python.evaluate import Module, Scope, dotted
+from planner.launches.python.values import Module, Scope, dotted
 
 _BRANCHES = (ast.If, ast.For, ast.While, ast.Try, ast.AsyncFor)
 

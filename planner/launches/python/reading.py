@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any, Final
 
 from planner.launches.context import Context, Surroundings
-from planner.launches.python.evaluate import Evaluator, Known, Unknown, dotted
+from planner.launches.python.evaluate import Evaluator
 from planner.launches.python.module import FoundCall, declarations
 from planner.launches.python.serving import SERVERS, read_server
-from planner.launches.python.training import TRAINING, read_run
+from planner.launches.python.training import read_run
+from planner.launches.python.training_names import TRAINING
+from planner.launches.python.values import Known, Unknown, dotted
 from planner.launches.record import LaunchError
-from planner.launches.shell.script import Argument
+from planner.launches.shell.expansion import Argument
 from planner.launches.trainers.recipe import Run
 
 _MAGIC: Final = re.compile(r"^(\s*)([!%].*)$")
@@ -104,7 +107,9 @@ def parse(text: str, first_line: int = 1) -> tuple[ast.Module, list[ast.AST]]:
     """
     lines = [_MAGIC.sub(r"\1pass", line) if _MAGIC.match(line) else line for line in text.split("\n")]
     try:
-        tree = ast.parse("\n".join(lines))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the script, not ours
+            tree = ast.parse("\n".join(lines))
     except SyntaxError as error:
         raise LaunchError(
             f"line {(error.lineno or 1) + first_line - 1}: not Python: {error.msg}", form="python"
@@ -149,7 +154,7 @@ def read_python(
         if run is not None and collect is not None:
             collect.append(run)
         elif run is not None:
-            from planner.launches.trainers.launchers import Spread, complete
+            from planner.launches.trainers.completing import Spread, complete
 
             complete(context, run, Spread(), {}, around or Surroundings())
     if not context.launch.plans and not (collect or []):

@@ -3,101 +3,25 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from planner.launches.python.evaluate import Known, Unknown
 from planner.launches.python.module import FoundCall
+from planner.launches.python.training_names import (
+    BITS,
+    CAUSAL,
+    CONFIG_FIELDS,
+    LORA,
+    NAMES,
+    OBJECTIVE,
+    TRAINING,
+    UNSLOTH,
+)
+from planner.launches.python.values import Known, Unknown, unknown_in
 from planner.launches.record import Value
-from planner.launches.trainers.arguments import MEMORY_FIELDS
 from planner.launches.trainers.recipe import Run
 
 if TYPE_CHECKING:
     from planner.launches.python.reading import Script
-
-# Calls that make a run, by last name; "support" alone is none.
-TRAINING: Final = {
-    **dict.fromkeys(
-        (
-            "TrainingArguments",
-            "Seq2SeqTrainingArguments",
-            "SFTConfig",
-            "DPOConfig",
-            "GRPOConfig",
-            "KTOConfig",
-            "ORPOConfig",
-            "CPOConfig",
-            "RewardConfig",
-            "PPOConfig",
-            "RLOOConfig",
-            "UnslothTrainingArguments",
-        ),
-        "config",
-    ),
-    **dict.fromkeys(
-        (
-            "Trainer",
-            "Seq2SeqTrainer",
-            "SFTTrainer",
-            "DPOTrainer",
-            "GRPOTrainer",
-            "KTOTrainer",
-            "ORPOTrainer",
-            "CPOTrainer",
-            "RewardTrainer",
-            "PPOTrainer",
-            "RLOOTrainer",
-            "UnslothTrainer",
-        ),
-        "trainer",
-    ),
-    "LoraConfig": "lora",
-    "get_peft_model": "support",
-    "BitsAndBytesConfig": "support",
-    "from_pretrained": "support",
-    "prepare_model_for_kbit_training": "support",
-    "add_adapter": "support",
-}
-_OBJECTIVE: Final = {
-    "SFT": "sft",
-    "DPO": "dpo",
-    "GRPO": "grpo",
-    "KTO": "kto",
-    "ORPO": "orpo",
-    "CPO": "orpo",
-    "Reward": "reward",
-    "PPO": "ppo",
-    "RLOO": "grpo",
-}
-_UNSLOTH: Final = ("FastLanguageModel", "FastModel", "FastVisionModel")
-_CAUSAL: Final = (
-    "AutoModelFor",
-    "ForCausalLM",
-    "ForConditionalGeneration",
-    "ForSequenceClassification",
-    "AutoModel",
-    "AutoLigerKernel",
-)
-_LORA: Final = {
-    "r": "lora_r",
-    "lora_dropout": "lora_dropout",
-    "target_modules": "lora_target_modules",
-    "modules_to_save": "modules_to_save",
-    "use_dora": "use_dora",
-    "use_rslora": "use_rslora",
-}
-_BITS: Final = ("load_in_4bit", "load_in_8bit", "bnb_4bit_quant_type", "bnb_4bit_use_double_quant")
-_CONFIG_FIELDS: Final = MEMORY_FIELDS | {
-    "fsdp_config",
-    "torch_compile",
-    "activation_offloading",
-    "vllm_gpu_memory_utilization",
-    "beta",
-    "num_generations",
-    "use_liger_loss",
-    "max_seq_length",
-    "max_length",
-}
-_NAMES: Final = {"r": "lora rank", "target_modules": "target_modules"}
 
 
 def read_run(script: Script, calls: list[FoundCall]) -> Run | None:
@@ -115,7 +39,7 @@ class _Reader:
     def read(self) -> Run:
         run, script = self.run, self.script
         unsloth = any(
-            call.name.rsplit(".", 2)[-2:-1] and call.name.split(".")[-2] in _UNSLOTH
+            call.name.rsplit(".", 2)[-2:-1] and call.name.split(".")[-2] in UNSLOTH
             for call in self.calls
             if "." in call.name
         )
@@ -155,11 +79,13 @@ class _Reader:
             else:
                 launch.need(shown, f"{value.why} (line {line})", settle=value.settle or name)
             return
+        inner = unknown_in(value.value)
+        if inner is not None:
+            self.put(name, inner, line, shown=shown)
+            return
         if value.how != "stated":
             self.hows.append(f"{name} ({value.how})")
-        if isinstance(value.value, Unknown):
-            self.put(name, value.value, line, shown=shown)
-        elif value.value is not None:
+        if value.value is not None:
             self.run.fields[name] = Value(value.value, line, self.script.file, value.how)
 
     def config(self, call: FoundCall) -> None:
@@ -171,14 +97,14 @@ class _Reader:
                         inner = value.value[key]
                         self.put(key, inner if isinstance(inner, Unknown) else Known(inner), line)
                 continue
-            if name in _CONFIG_FIELDS:
+            if name in CONFIG_FIELDS:
                 self.put(name, value, line)
         self.objective(call)
 
     def objective(self, call: FoundCall) -> None:
         prefix = _prefix(call.last)
-        if prefix is not None and prefix in _OBJECTIVE:
-            self.run.fields["objective"] = Value(_OBJECTIVE[prefix], self.script.line(call.node), self.script.file)
+        if prefix is not None and prefix in OBJECTIVE:
+            self.run.fields["objective"] = Value(OBJECTIVE[prefix], self.script.line(call.node), self.script.file)
 
     def trainer(self, call: FoundCall) -> None:
         """A trainer's own arguments: a model by name, and what older releases took here."""
@@ -249,7 +175,7 @@ class _Reader:
         name = arguments.get(first) or arguments.get("pretrained_model_name_or_path") or arguments.get("model_name")
         if name is not None:
             self.model(name[0], name[1])
-        for key in ("dtype", "torch_dtype", "attn_implementation", *_BITS):
+        for key in ("dtype", "torch_dtype", "attn_implementation", *BITS):
             if key in arguments:
                 self.put(key, arguments[key][0], arguments[key][1])
         if arguments.get("use_flash_attention_2"):
@@ -258,7 +184,7 @@ class _Reader:
             self.unsloth(arguments, call)
         for bits in [one for one in self.calls if one.last == "BitsAndBytesConfig"]:
             for key, (value, line, _) in self.script.arguments(bits).items():
-                if key in _BITS:
+                if key in BITS:
                     self.put(key, value, line)
 
     def unsloth(self, arguments: dict[str, tuple[Known | Unknown, int, ast.expr | None]], call: FoundCall) -> None:
@@ -292,8 +218,8 @@ class _Reader:
         for call in self.calls:
             if call.last == "LoraConfig":
                 for name, (value, line, _) in self.script.arguments(call).items():
-                    if name in _LORA:
-                        self.put(_LORA[name], value, line, shown=_NAMES.get(name, name))
+                    if name in LORA:
+                        self.put(LORA[name], value, line, shown=NAMES.get(name, name))
         if self.run.adapters is None:
             self.run.adapters = False
             if any(call.last == "LoraConfig" for call in self.calls):
@@ -305,8 +231,8 @@ class _Reader:
     def unsloth_adapters(self, call: FoundCall) -> None:
         arguments = self.script.arguments(call)
         for name, (value, line, _) in arguments.items():
-            if name in _LORA:
-                self.put(_LORA[name], value, line, shown=_NAMES.get(name, name))
+            if name in LORA:
+                self.put(LORA[name], value, line, shown=NAMES.get(name, name))
         said = arguments.get("use_gradient_checkpointing")
         line = said[1] if said is not None else self.script.line(call.node)
         kept = said[0].value if said is not None and isinstance(said[0], Known) else "unsloth"
@@ -340,7 +266,7 @@ class _Reader:
 def _prefix(name: str) -> str | None:
     for end in ("Config", "Trainer"):
         bare = name.removesuffix(end)
-        if bare != name and bare in _OBJECTIVE:
+        if bare != name and bare in OBJECTIVE:
             return bare
     return None
 
@@ -348,9 +274,9 @@ def _prefix(name: str) -> str | None:
 def _loads_model(call: FoundCall, unsloth: bool) -> bool:
     owner = call.name.split(".")[-2] if "." in call.name else ""
     if unsloth:
-        return owner in _UNSLOTH
+        return owner in UNSLOTH
     return (
-        any(mark in owner for mark in _CAUSAL) and "Tokenizer" not in owner and "ValueHead" not in owner
+        any(mark in owner for mark in CAUSAL) and "Tokenizer" not in owner and "ValueHead" not in owner
     ) or owner.endswith("ValueHead")
 
 

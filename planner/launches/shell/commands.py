@@ -3,43 +3,37 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from planner.launches.around import image_engine
 from planner.launches.context import Context, Surroundings
 from planner.launches.documents import read_yaml
-from planner.launches.engines.others import read_llama, read_lms, read_ollama, read_sglang, read_trtllm
-from planner.launches.engines.server import start_plan
+from planner.launches.engines.llama_cpp import read_llama
+from planner.launches.engines.others import read_lms, read_ollama, read_sglang, read_trtllm
 from planner.launches.engines.vllm import read_vllm, without_entrypoint
-from planner.launches.record import LaunchError, LaunchPlan, Value
-from planner.launches.shell.script import Argument, Command, Reader, Script, Variable
-from planner.launches.shell.wrappers import base, container, skip_options, state_version, unwrap
+from planner.launches.record import LaunchError
+from planner.launches.shell.containers import container
+from planner.launches.shell.expansion import Argument, Variable
+from planner.launches.shell.programs import (
+    LLAMA,
+    NAMED,
+    Environment,
+    Words,
+    gather,
+    keep,
+    start_llama,
+    start_module,
+    start_named,
+)
+from planner.launches.shell.script import Command, Reader, Script
+from planner.launches.shell.wrappers import base, skip_options, unwrap
 from planner.launches.trainers.launchers import read_training
-
-Words = list[Argument]
-Environment = dict[str, Variable]
 
 _CONTAINERS: Final = ("docker", "podman", "nerdctl")
 _SHELLS: Final = ("sh", "bash", "zsh", "dash", "ash")
 _PYTHON: Final = re.compile(r"python[0-9.]*")
-_INSTALLERS: Final = ("pip", "pip3", "uv", "conda", "mamba", "poetry", "pipx")
 _DEEPEST: Final = 8
-_LLAMA: Final = {
-    "llama-server": None,
-    "llama-cli": None,
-    "llama-run": None,
-    "koboldcpp": "koboldcpp",
-    "koboldcpp.py": "koboldcpp",
-    "llama-server-ik": "ik_llama.cpp",
-}
-# Engines that are told apart and that no release of the planner plans.
-_NAMED: Final = {
-    "text-generation-launcher": "tgi",
-    "lmdeploy": "lmdeploy",
-    "mlc_llm": "mlc-llm",
-    "tritonserver": "triton",
-}
 
 
 def read_shell(
@@ -55,7 +49,7 @@ def read_shell(
     script = reader.read(text, first_line=first_line)
     context.files.update(script.files)
     for command in script.commands:
-        _gather(context, command)
+        gather(context, command)
     before = len(context.launch.plans)
     for command in script.commands:
         read_command(context, command, around or Surroundings())
@@ -65,53 +59,6 @@ def read_shell(
             f"values were taken from ${{VAR:-default}}: {taken}; the caller's environment may change them"
         )
     return script
-
-
-def _gather(context: Context, command: Command) -> None:
-    """Versions of pip lines, and models that are downloaded to a folder."""
-    texts = [word.text for word in command.words]
-    if base(texts[0]) in (*_INSTALLERS, "python", "python3") and "install" in texts[:5] + ["install"] * (
-        texts[1:2] == ["add"]
-    ):
-        for text in texts[2:]:
-            state_version(context, text, "pip install line")
-    download_of(context, texts)
-
-
-def download_of(context: Context, texts: list[str]) -> None:
-    """`hf download REPO --local-dir DIR` and its likes: the model that a folder will hold."""
-    if len(texts) < 3:
-        return
-    name = base(texts[0])
-    start = 2 if (name in ("hf", "huggingface-cli", "modelscope") and texts[1] == "download") else None
-    if name == "ollama" and texts[1] == "pull":
-        context.downloads[texts[2]] = texts[2]
-        return
-    if start is None:
-        return
-    repository = folder = None
-    index = start
-    while index < len(texts):
-        head, equals, value = texts[index].partition("=")
-        if head in (
-            "--local-dir",
-            "--local_dir",
-            "--cache-dir",
-            "--revision",
-            "--include",
-            "--exclude",
-            "--token",
-            "--model",
-        ):
-            value = value if equals else texts[index + 1] if index + 1 < len(texts) else ""
-            index += 0 if equals else 1
-            folder = value.rstrip("/") if head in ("--local-dir", "--local_dir") else folder
-            repository = value if head == "--model" else repository
-        elif not texts[index].startswith("-") and repository is None:
-            repository = texts[index]
-        index += 1
-    if repository and folder:
-        context.downloads[folder] = repository
 
 
 def read_command(context: Context, command: Command, around: Surroundings) -> None:
@@ -164,13 +111,13 @@ def _dispatch(context: Context, words: Words, environment: Environment, around: 
             _python_text(context, rest[0].text, command.line)
             return
         if "-m" in flags and rest:
-            _module(context, rest[0].text, rest[1:], environment, around)
+            start_module(context, rest[0].text, rest[1:], environment, around)
             return
         if (not rest or rest[0].text == "-") and command.heredoc is not None:
             _python_text(context, command.heredoc.body, command.heredoc.line)
             return
-        if rest and base(rest[0].text) in _LLAMA:
-            _llama(context, base(rest[0].text), rest[1:], environment, around)
+        if rest and base(rest[0].text) in LLAMA:
+            start_llama(context, base(rest[0].text), rest[1:], environment, around)
             return
         read_training(context, [Argument("python", words[0].line), *rest], environment, around)
         return
@@ -184,70 +131,16 @@ def _dispatch(context: Context, words: Words, environment: Environment, around: 
         keep(context, read_sglang(context, rest[1:], environment, around))
     elif name == "trtllm-serve":
         keep(context, read_trtllm(context, rest, environment, around))
-    elif name in _LLAMA or re.fullmatch(r"koboldcpp[\w.-]*", name):
-        _llama(context, name, rest, environment, around)
+    elif name in LLAMA or re.fullmatch(r"koboldcpp[\w.-]*", name):
+        start_llama(context, name, rest, environment, around)
     elif name == "ollama":
         keep(context, read_ollama(context, rest, environment, around))
     elif name == "lms":
         keep(context, read_lms(context, rest, environment, around))
-    elif name in _NAMED:
-        keep(context, _named(context, _NAMED[name], rest, environment, around))
+    elif name in NAMED:
+        keep(context, start_named(context, NAMED[name], rest, environment, around))
     else:
         read_training(context, words, environment, around)
-
-
-def keep(context: Context, plan: LaunchPlan | None) -> None:
-    """Keep what a reader found."""
-    if plan is not None:
-        context.add(plan)
-
-
-def _llama(context: Context, name: str, rest: Words, environment: Environment, around: Surroundings) -> None:
-    variant = "koboldcpp" if name.startswith("koboldcpp") else _LLAMA.get(name)
-    keep(context, read_llama(context, rest, environment, around, variant=variant))
-
-
-def _named(
-    context: Context, engine: str, rest: Words, environment: Environment, around: Surroundings
-) -> LaunchPlan | None:
-    """An engine that is only named: its model, so that people see what was read."""
-    model = None
-    for index, word in enumerate(rest):
-        head, equals, value = word.text.partition("=")
-        if head in ("--model-id", "--model", "--model-path") and (equals or index + 1 < len(rest)):
-            model = value if equals else rest[index + 1].text
-    plan = start_plan(context, engine, around, environment)
-    plan.model, plan.gpus = model, around.gpus
-    if model is None:
-        context.launch.need("model", "none is stated", settle="model")
-    return plan
-
-
-def _module(context: Context, module: str, rest: Words, environment: Environment, around: Surroundings) -> None:
-    if module in ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server", "dynamo.vllm"):
-        keep(context, read_vllm(context, rest, environment, around, positional_model=False))
-    elif module == "vllm.entrypoints.cli.main" and rest[:1] and rest[0].text == "serve":
-        keep(context, read_vllm(context, rest[1:], environment, around))
-    elif module in ("sglang.launch_server", "dynamo.sglang"):
-        keep(context, read_sglang(context, rest, environment, around))
-    elif module == "dynamo.trtllm":
-        moved = [Argument(word.text, word.line, word.how, word.missing) for word in rest]
-        model = next((i for i, word in enumerate(moved) if word.text in ("--model-path", "--model")), None)
-        if model is not None and model + 1 < len(moved):
-            moved = [moved[model + 1], *moved[:model], *moved[model + 2 :]]
-        keep(context, read_trtllm(context, moved, environment, around))
-    elif module in ("tensorrt_llm.commands.serve",):
-        keep(context, read_trtllm(context, rest, environment, around))
-    elif module == "llama_cpp.server":
-        context.launch.note("llama_cpp.server spells its options in its own way: only the shared ones are read")
-        keep(context, read_llama(context, rest, environment, around))
-    else:
-        read_training(
-            context,
-            [Argument("python", 0), Argument("-m", 0), Argument(module, rest[0].line if rest else 0), *rest],
-            environment,
-            around,
-        )
 
 
 def _again(context: Context, text: str, line: int, environment: Environment, around: Surroundings) -> None:
@@ -355,9 +248,9 @@ def start_image(
     elif engine == "sglang" and words and first.startswith("-"):
         keep(context, read_sglang(context, words, environment, around, contained=contained))
     elif engine in ("tgi", "lmdeploy"):
-        keep(context, _named(context, engine, words, environment, around))
+        keep(context, start_named(context, engine, words, environment, around))
     if contained:
-        from planner.launches.engines.server import say_shared_memory
+        from planner.launches.engines.settling import say_shared_memory
 
         for plan in context.launch.plans[before:]:
             if plan.kind == "serve":
@@ -369,8 +262,8 @@ def starts_program(text: str) -> bool:
     name = base(text)
     known = {
         *_SHELLS,
-        *_LLAMA,
-        *_NAMED,
+        *LLAMA,
+        *NAMED,
         "vllm",
         "sglang",
         "trtllm-serve",
@@ -404,18 +297,3 @@ def _python_text(context: Context, text: str, line: int) -> None:
     from planner.launches.python.reading import read_python
 
     read_python(context, text, first_line=line)
-
-
-def comment_hints(context: Context, script: Script, cards: Callable[[str], str | None]) -> None:
-    """A card that a comment names is offered, not taken."""
-    for line, text in script.comments[:2000]:
-        card = cards(text)
-        if card is not None:
-            context.launch.note(
-                f"line {line}: the words {card!r} stand in a comment: they may be offered as --gpu, not assumed"
-            )
-
-
-def stated(value: object, line: int, context: Context) -> Value:
-    """A value of this source."""
-    return Value(value, line, context.file)

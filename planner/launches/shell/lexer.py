@@ -7,106 +7,25 @@ is expanded here: a word keeps its variables and substitutions as parts.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from planner.launches.record import LaunchError
+from planner.launches.shell.patterns import (
+    ARRAY,
+    BLANKS,
+    IN_QUOTES,
+    NAME,
+    NOTHING,
+    OPERATOR,
+    PLAIN,
+    POWERSHELL_NAME,
+    REDIRECT,
+    SIMPLE,
+)
+from planner.launches.shell.tokens import Heredoc, Lexed, Part, Redirect, Token, Word
 
-_PLAIN: Final = re.compile(r"[^\s'\"\\$`;&|<>()#]+")
-# A word of one plain piece, and lines that hold nothing but a comment: most of a script.
-_SIMPLE: Final = re.compile(r"[A-Za-z_./:@%,+-][\w./:=@%,+-]*(?=[ \t\n]|$)(?!\+?=\()")
-_NOTHING: Final = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)+")
-_BLANKS: Final = re.compile(r"[ \t\f\v]+")
-_IN_QUOTES: Final = re.compile(r'[^"\\$`\n]+')
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]|[@*#?$!-]")
-_POWERSHELL_NAME: Final = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)", re.IGNORECASE)
-_ARRAY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=$")
-_OPERATOR: Final = re.compile(r"&&|\|\||;;&|;;|;&|\|&|&>>|&>|[;&|()\n]")
-_REDIRECT: Final = re.compile(r"[0-9]{0,2}(?:<<<|<<-?|<>|<&|>&|>>|>\||<|>)")
 _DEEPEST: Final = 40
 MOST_WORDS: Final = 4096
-
-
-class Part(NamedTuple):
-    """A piece of a word: "text", "variable" (what stands in ${}), "command" or "sum"."""
-
-    kind: str
-    text: str
-    quoted: bool
-
-
-@dataclass(slots=True)
-class Word:
-    """A word as written; `array` is the list of A=( ... ), `appended` that of A+=( ... )."""
-
-    line: int
-    parts: list[Part] = field(default_factory=list)
-    array: list[Word] | None = None
-    quoted: bool = False
-
-    @property
-    def literal(self) -> str | None:
-        """The text, if nothing in it is to be expanded."""
-        if any(part.kind != "text" for part in self.parts):
-            return None
-        return "".join(part.text for part in self.parts)
-
-    @property
-    def raw(self) -> str:
-        """The word for people, its variables as they stand."""
-        shown = {"text": "{}", "variable": "${{{}}}", "command": "$({})", "sum": "$(({}))"}
-        return "".join(shown[part.kind].format(part.text) for part in self.parts)
-
-
-@dataclass(slots=True)
-class Heredoc:
-    body: str
-    line: int
-    expands: bool
-
-
-@dataclass(slots=True)
-class Token:
-    """A word, or an operator; "\\n" ends a command as ";" does."""
-
-    line: int
-    operator: str = ""
-    word: Word | None = None
-
-
-@dataclass(slots=True)
-class Redirect:
-    operator: str
-    target: Word
-    heredoc: Heredoc | None = None
-
-
-@dataclass(slots=True)
-class Lexed:
-    tokens: list[Token | Redirect]
-    comments: list[tuple[int, str]]
-
-
-def normalise(text: str) -> tuple[str, bool]:
-    """(text with \\n line ends and POSIX continuations, whether it was PowerShell)."""
-    text = (
-        text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\N{REPLACEMENT CHARACTER}")
-    )
-    backquoted = re.search(r"[ \t]`[ \t]*$", text, re.MULTILINE) is not None
-    powershell = re.search(r"\$env:", text, re.IGNORECASE) is not None or (
-        backquoted
-        and not re.search(r"\\$", text, re.MULTILINE)
-        and text.count("`") == len(re.findall(r"`[ \t]*(?:\n|$)", text))
-    )
-    if powershell:
-        text = re.sub(r"`[ \t]*\n", r"\\\n", text)
-    elif re.search(r"[ \t]\^$", text, re.MULTILINE) and "\\\n" not in text:
-        text = re.sub(r"\^\n", r"\\\n", text)
-        text = re.sub(r"^([ \t]*)(?:REM|::)\b.*$", r"\1", text, flags=re.MULTILINE | re.IGNORECASE)
-        text = re.sub(r"^[ \t]*(?:@echo.*|setlocal.*)$", "", text, flags=re.MULTILINE | re.IGNORECASE)
-        text = re.sub(r"%([A-Za-z_]\w*)%", r"${\1}", text)
-        text = re.sub(r'^[ \t]*set +"?([A-Za-z_]\w*)=([^"\n]*)"?[ \t]*$', r"export \1='\2'", text, flags=re.M | re.I)
-    return text, powershell
 
 
 def lex(text: str, *, first_line: int = 1, powershell: bool = False) -> Lexed:
@@ -134,6 +53,8 @@ class _Lexer:
         while self.at < len(self.text):
             if fresh and not self.pending:
                 self._skip_nothing()
+                if self.at >= len(self.text):
+                    break
             before = len(self.tokens)
             self._step()
             last = self.tokens[-1] if len(self.tokens) > before else None
@@ -142,7 +63,7 @@ class _Lexer:
 
     def _skip_nothing(self) -> None:
         """Lines of blanks and comments at once; they end the command before them as one line end does."""
-        found = _NOTHING.match(self.text, self.at)
+        found = NOTHING.match(self.text, self.at)
         if found is None:
             return
         for line in found[0].split("\n")[:-1]:
@@ -154,13 +75,13 @@ class _Lexer:
 
     def _step(self) -> None:
         text = self.text
-        simple = _SIMPLE.match(text, self.at)
+        simple = SIMPLE.match(text, self.at)
         if simple:
             word = Word(self.line, [Part("text", simple[0], False)])
             self.at = simple.end()
             self._add(word)
             return
-        blanks = _BLANKS.match(text, self.at)
+        blanks = BLANKS.match(text, self.at)
         if blanks:
             self.at = blanks.end()
             return
@@ -175,11 +96,11 @@ class _Lexer:
             self.comments.append((self.line, text[self.at + 1 : min(end, self.at + 500)].strip()))
             self.at = end
             return
-        redirect = _REDIRECT.match(text, self.at)
+        redirect = REDIRECT.match(text, self.at)
         if redirect and not text.startswith(("<(", ">("), self.at):
             self._redirect(redirect)
             return
-        operator = _OPERATOR.match(text, self.at)
+        operator = OPERATOR.match(text, self.at)
         if operator and operator[0] in ("&>", "&>>"):
             self.at = operator.end()
             self._blank()
@@ -205,7 +126,7 @@ class _Lexer:
             raise LaunchError(f"line {word.line}: a command of more than {MOST_WORDS:,} words", form="shell")
 
     def _blank(self) -> None:
-        blanks = _BLANKS.match(self.text, self.at)
+        blanks = BLANKS.match(self.text, self.at)
         if blanks:
             self.at = blanks.end()
 
@@ -260,7 +181,7 @@ class _Lexer:
             elif here == "`" and not self.powershell:
                 word.parts.append(Part("command", self._until_backquote(), False))
             else:
-                run = _PLAIN.match(text, self.at)
+                run = PLAIN.match(text, self.at)
                 piece = run[0] if run else here
                 self.at += len(piece)
                 word.parts.append(Part("text", piece, False))
@@ -268,7 +189,7 @@ class _Lexer:
 
     def _open_array(self, word: Word) -> bool:
         """A=( ... ): its words; any other bracket ends the word."""
-        if not (word.literal is not None and _ARRAY.match(word.literal)):
+        if not (word.literal is not None and ARRAY.match(word.literal)):
             return False
         inner_line = self.line
         body = self._bracketed("(", ")")
@@ -296,7 +217,7 @@ class _Lexer:
         while True:
             if self.at >= len(text):
                 raise _unclosed(opened)
-            run = _IN_QUOTES.match(text, self.at)
+            run = IN_QUOTES.match(text, self.at)
             if run:
                 word.parts.append(Part("text", run[0], True))
                 self.at = run.end()
@@ -345,15 +266,15 @@ class _Lexer:
         elif text.startswith("${", self.at):
             self.at += 1
             inner = self._bracketed("{", "}")
-            found = _POWERSHELL_NAME.fullmatch(inner)
+            found = POWERSHELL_NAME.fullmatch(inner)
             word.parts.append(Part("variable", found[1] if found else inner, quoted))
         elif text.startswith("$'", self.at) and not quoted:
             self.at += 1
             self._single(word)
         else:
             self.at += 1
-            found = (_POWERSHELL_NAME.match(text, self.at) if self.powershell else None) or None
-            name = _NAME.match(text, self.at)
+            found = (POWERSHELL_NAME.match(text, self.at) if self.powershell else None) or None
+            name = NAME.match(text, self.at)
             if found:
                 self.at = found.end()
                 word.parts.append(Part("variable", found[1], quoted))

@@ -9,7 +9,9 @@ from typing import Any
 from planner.launches.context import Context
 from planner.launches.documents import Map, as_map
 from planner.launches.record import Value
-from planner.launches.trainers.recipe import SETTLES, Run, apply_deepspeed, json_value
+from planner.launches.trainers.fields import SETTLES
+from planner.launches.trainers.recipe import Run
+from planner.launches.trainers.spread import apply_deepspeed, json_value
 
 _STRATEGIES = {"1": "FULL_SHARD", "2": "SHARD_GRAD_OP", "3": "NO_SHARD", "4": "HYBRID_SHARD", "5": "HYBRID_SHARD_ZERO2"}
 

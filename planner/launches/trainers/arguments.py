@@ -6,9 +6,10 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from planner.launches.context import Context
-from planner.launches.documents import Map, as_map, read_json, read_yaml, scalar
+from planner.launches.documents import Map, as_map, read_json, read_yaml
 from planner.launches.record import Value
-from planner.launches.shell.script import Argument
+from planner.launches.scalars import scalar
+from planner.launches.shell.expansion import Argument
 
 # Fields that change memory: without a value they are asked for. Others may hold any variable.
 MEMORY_FIELDS: Final = frozenset(
@@ -230,7 +231,7 @@ def plain(text: str) -> Any:
     value = scalar(text)
     if isinstance(value, str):
         try:
-            return float(value) if value[:1].isdigit() or value[:1] in "-." else value
+            return float(value) if value[:1].isdecimal() or value[:1] in "-." else value
         except ValueError:
             return value
     return value

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from planner.launches.context import Context
-from planner.launches.shell.script import Argument, Variable
+from planner.launches.shell.expansion import Argument, Variable
 from planner.launches.shell.wrappers import base
 from planner.launches.trainers import axolotl, hydra, llamafactory, swift, torchtune, trl
 from planner.launches.trainers.arguments import flag_words, hf_arguments

@@ -5,9 +5,10 @@ from __future__ import annotations
 from planner.launches.context import Context
 from planner.launches.documents import Map
 from planner.launches.record import Value
-from planner.launches.shell.script import Argument
+from planner.launches.shell.expansion import Argument
 from planner.launches.trainers.arguments import file_fields, hf_arguments, map_fields, overrides
-from planner.launches.trainers.recipe import DTYPES, Run
+from planner.launches.trainers.fields import DTYPES
+from planner.launches.trainers.recipe import Run
 from planner.launches.trainers.trl import put_model
 
 _STAGES = {

@@ -6,67 +6,20 @@ which most trainers take over; each other trainer's reader renames its own to th
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Mapping
-from functools import cache
-from importlib.resources import files
 from typing import Any, Final
 
 from planner.launches.context import Context
-from planner.launches.documents import Map, as_map, read_json
 from planner.launches.engines.options import boolean
 from planner.launches.record import LaunchError, LaunchPlan, Value
-
-DTYPES: Final = {
-    "bf16": "bfloat16",
-    "bfloat16": "bfloat16",
-    "torch.bfloat16": "bfloat16",
-    "fp16": "float16",
-    "float16": "float16",
-    "half": "float16",
-    "torch.float16": "float16",
-    "fp32": "float32",
-    "float32": "float32",
-    "torch.float32": "float32",
-    "float": "float32",
-}
-ATTENTION: Final = {
-    "flash_attn": "flash_attention_2",
-    "fa2": "flash_attention_2",
-    "flash_attention_2": "flash_attention_2",
-    "flash_attention": "flash_attention_2",
-    "flash_attention_3": "flash_attention_3",
-    "fa3": "flash_attention_3",
-    "sdpa": "sdpa",
-    "eager": "eager",
-    "flex_attention": "flex_attention",
-    "flex": "flex_attention",
-    "kernels-community/flash-attn2": "flash_attention_2",
-    "kernels-community/flash-attn3": "flash_attention_3",
-    "kernels-community/vllm-flash-attn3": "flash_attention_3",
-}
-# What every run needs, and the name that --set takes for it.
-SETTLES: Final = {
-    "model": "model",
-    "batch size": "per_device_train_batch_size",
-    "sequence length": "max_seq_length",
-    "method": "method",
-}
-# transformers' own aliases (training_args.py OptimizerNames)
-OPTIMISERS: Final = {"adamw_8bit": "adamw_bnb_8bit", "paged_adamw": "paged_adamw_32bit"}
-_ALL_LINEAR: Final = ("all", "all-linear", "all_linear")
-_LENGTHS: Final = (
-    "max_length",
-    "max_seq_length",
-    "max_seq_len",
-    "block_size",
-    "model_max_length",
-    "cutoff_len",
-    "sequence_len",
+from planner.launches.trainers.defaults import defaults
+from planner.launches.trainers.fields import ATTENTION, DTYPES, LENGTHS, OPTIMISERS, names
+from planner.launches.trainers.reinforcement import put_reinforcement
+from planner.launches.trainers.spread import (
+    put_sharding,
 )
+
 _PREQUANTISED: Final = re.compile(r"bnb-4bit|-4bit\b|bnb_4bit", re.IGNORECASE)
-_STAGE_IN_NAME: Final = re.compile(r"z(?:ero)?[_-]?(?:stage[_-]?)?([0-3])(?![0-9])", re.IGNORECASE)
 
 
 class Run:
@@ -139,55 +92,16 @@ class Run:
         _precision(self)
         _method(self)
         _memory(self)
-        _sharding(self)
-        _reinforcement(self)
+        put_sharding(self)
+        put_reinforcement(self)
         found = defaults(self.plan.tool, self.plan.version, self.plan.inputs)
         if not self.adapters and not self.flag("use_peft"):
             found = {name: value for name, value in found.items() if not name.startswith("lora-")}
         if not self.has_config:
             found.pop("per-device-train-batch-size", None)
-        self.plan.defaults = {**found, **self.plan.defaults}
+        own = {name: value for name, value in self.plan.defaults.items() if name not in self.plan.inputs}
+        self.plan.defaults = {**found, **own}
         return self.plan
-
-
-def truth(value: Value) -> bool:
-    """Whether a value says yes."""
-    return value.value is True or str(value.value).strip().lower() in ("true", "1", "yes", "on")
-
-
-@cache
-def _default_rows() -> tuple[dict[str, str], ...]:
-    return tuple(
-        csv.DictReader(
-            files("planner.launches.tables").joinpath("trainer_defaults.csv").read_text("utf-8").splitlines()
-        )
-    )
-
-
-def defaults(framework: str, version: str | None, stated: Mapping[str, Value]) -> dict[str, Any]:
-    """The trainer's own defaults for what is not stated, at this release (None: the newest known)."""
-    from planner.launches.engines.vllm import release
-
-    found: dict[str, Any] = {}
-    for row in _default_rows():
-        if row["framework"] != framework or row["input"] in stated or not row["value"]:
-            continue
-        asked = release(version) if version and version[0].isdigit() else (999, 0, 0)
-        if row["from"] and asked < release(row["from"]):
-            continue
-        if row["below"] and asked >= release(row["below"]):
-            continue
-        text = row["value"]
-        found[row["input"]] = (
-            text == "true"
-            if text in ("true", "false")
-            else int(text)
-            if text.isdigit()
-            else float(text)
-            if re.fullmatch(r"\d+\.\d+", text)
-            else text
-        )
-    return found
 
 
 def _batch(run: Run) -> None:
@@ -198,7 +112,7 @@ def _batch(run: Run) -> None:
         at = run.number(name)
         if at is not None:
             run.put(option, at.value, at)
-    for name in _LENGTHS:
+    for name in LENGTHS:
         at = run.take(name)
         if at is not None and at.value not in ("None", "null", "auto", -1, "-1"):
             number = run.number(name)
@@ -324,22 +238,6 @@ def _adapters(run: Run) -> None:
             break
 
 
-def names(value: Any) -> list[str] | str | None:
-    """Module names of a list or of a text with commas; "all-linear" and regular expressions stay whole."""
-    if isinstance(value, str):
-        if value.strip().lower() in _ALL_LINEAR:
-            return "all-linear"
-        if any(mark in value for mark in "*|()^$\\"):
-            return value
-        value = [one for one in re.split(r"[,\s\[\]'\"]+", value) if one]
-    if isinstance(value, list | tuple):
-        listed = [str(one) for one in value if str(one).strip()]
-        if len(listed) == 1:
-            return names(listed[0]) if listed[0].lower() in _ALL_LINEAR else listed
-        return listed or None
-    return None
-
-
 def _memory(run: Run) -> None:
     at = run.take("gradient_checkpointing")
     if at is not None:
@@ -369,211 +267,3 @@ def _memory(run: Run) -> None:
         number = run.number(name)
         if number is not None and number.value > 1:
             run.put(name.replace("_", "-"), number.value, number)
-
-
-def _sharding(run: Run) -> None:
-    plan = run.plan
-    sharding = run.take("sharding")
-    if sharding is not None:
-        run.put("sharding", sharding.value, sharding)
-    fsdp = run.take("fsdp")
-    if fsdp is not None and fsdp.value not in (False, "", "False", "false"):
-        read_fsdp(run, fsdp)
-    elif run.take("fsdp_config") is not None and sharding is None:
-        read_fsdp(run, run.fields["fsdp_config"])
-    deepspeed = run.take("deepspeed")
-    if deepspeed is not None:
-        read_deepspeed(run, deepspeed)
-    if run.processes is not None:
-        plan.gpus = run.processes
-        run.put("num-gpus", run.processes, run.fields.get("processes") or 1)
-        if (
-            run.processes > 1
-            and "sharding" not in plan.inputs
-            and not any("sharding" in need for need in run.context.launch.needs)
-        ):
-            run.put("sharding", "ddp", run.fields.get("processes") or 1, how="several processes without sharding")
-
-
-def read_fsdp(run: Run, at: Value) -> None:
-    """The Trainer's fsdp words with its fsdp_config, or the config alone."""
-    config = run.take("fsdp_config")
-    details = as_map(config.value) if config is not None else Map()
-    if config is not None and isinstance(config.value, str):
-        details = json_value(run, config.value) or Map()
-    words = (
-        at.value
-        if isinstance(at.value, str)
-        else " ".join(str(w) for w in at.value)
-        if isinstance(at.value, list)
-        else ""
-    )
-    version = details.get("fsdp_version", details.get("version", 1))
-    taken = run.take("fsdp_version")
-    if taken is not None:
-        version = taken.value
-    kind = "fsdp2" if str(version) == "2" else "fsdp"
-    if "hybrid_shard" in words:
-        kind = "hsdp"
-    run.put("sharding", kind, at)
-    if (
-        "offload" in words.split()
-        or details.get("fsdp_offload_params") is True
-        or details.get("offload_params") is True
-    ):
-        run.put("offload-parameters", True, at)
-    if details.get("activation_checkpointing") is True or details.get("fsdp_activation_checkpointing") is True:
-        run.put("gradient-checkpointing", True, at)
-    if "shard_grad_op" in words:
-        run.put("sharding", "zero2", at)
-
-
-def json_value(run: Run, text: str) -> Map | None:
-    """A JSON object given in place, or a file that lies beside the source; None where it is neither."""
-    if text.strip().startswith("{"):
-        return as_map(read_json(text, form="json"))
-    found = run.context.file_text(text)
-    if found is None:
-        return None
-    if text.endswith((".yaml", ".yml")):
-        from planner.launches.documents import read_yaml
-
-        documents = read_yaml(found[0], first_line=found[1])
-        return as_map(documents[0] if documents else None)
-    return as_map(read_json(found[0], form="json"))
-
-
-@cache
-def shipped_files() -> dict[str, dict[str, str]]:
-    """DeepSpeed files and profiles that trainers ship, by trainer and name."""
-    rows = csv.DictReader(
-        files("planner.launches.tables").joinpath("shipped_deepspeed.csv").read_text("utf-8").splitlines()
-    )
-    found: dict[str, dict[str, str]] = {}
-    for row in rows:
-        found.setdefault(row["framework"], {})[row["name"]] = row["settings"]
-    return found
-
-
-def read_deepspeed(run: Run, at: Value) -> None:
-    """A DeepSpeed config: a dict, a file beside the source, or one that the trainer ships under this name."""
-    value = at.value
-    if isinstance(value, dict):
-        apply_deepspeed(run, as_map(value) if isinstance(value, Map) else _as_map(value), at)
-        return
-    text = str(value).strip()
-    if text in ("", "None", "null", "False", "false"):
-        return
-    config = json_value(run, text)
-    if config is not None:
-        apply_deepspeed(run, config, at)
-        return
-    known = shipped_files().get(run.plan.tool, {})
-    name = text.rsplit("/", 1)[-1].removesuffix(".json")
-    if name in known:
-        for setting in known[name].split():
-            key, _, what = setting.partition("=")
-            run.put(key, True if what == "true" else what, at)
-        run.context.launch.note(f"deepspeed {text} names a file that {run.plan.tool} ships: read from its name")
-        return
-    stage = _STAGE_IN_NAME.search(name)
-    hint = f"; its name says stage {stage[1]}, which is a hint only" if stage else ""
-    run.context.launch.skip(f"the deepspeed file {text}", matters=True)
-    run.context.launch.need(f"deepspeed ({text})", f"the file is not here{hint}", settle="sharding")
-
-
-def _as_map(value: Mapping[str, Any]) -> Map:
-    found = Map()
-    for key, item in value.items():
-        found[str(key)] = _as_map(item) if isinstance(item, dict) else item
-    return found
-
-
-def apply_deepspeed(run: Run, config: Map, at: Value) -> None:
-    """Stage, offloading and precision of a DeepSpeed config ("auto" is the Trainer's own value)."""
-    zero = as_map(config.get("zero_optimization"))
-    stage = zero.get("stage", 0)
-    line = config.line_of("zero_optimization") if at.line == 0 else at.line
-    here = Value(None, line, at.file, at.how)
-    if isinstance(stage, int) and not isinstance(stage, bool) and 0 <= stage <= 3:
-        run.put("sharding", f"zero{stage}" if stage else "ddp", here)
-    else:
-        run.context.launch.need("zero_optimization.stage", "is not a stage 0 to 3", settle="sharding")
-    for key, name in (("offload_optimizer", "offload-optimizer"), ("offload_param", "offload-parameters")):
-        device = as_map(zero.get(key)).get("device")
-        if device is not None:
-            on = str(device).lower() in ("cpu", "nvme")
-            run.put(name, on, here)
-            if str(device).lower() == "nvme":
-                run.context.launch.note(f"{key}: nvme keeps states on disk, with buffers in host memory")
-    if zero.get("cpu_offload") is True:
-        run.put("offload-optimizer", True, here)
-    for kind in ("bf16", "fp16"):
-        enabled = as_map(config.get(kind)).get("enabled")
-        if enabled is True and "autocast" not in run.plan.inputs:
-            run.put("autocast", kind, here)
-    for key, name in (
-        ("train_micro_batch_size_per_gpu", "per-device-train-batch-size"),
-        ("gradient_accumulation_steps", "gradient-accumulation-steps"),
-    ):
-        value = config.get(key)
-        if isinstance(value, int | float) and not isinstance(value, bool) and name not in run.plan.inputs:
-            run.put(name, int(value), here)
-    _agree(run, config)
-
-
-def _agree(run: Run, config: Map) -> None:
-    """train_batch_size = micro-batch x accumulation x GPUs."""
-    total = config.get("train_batch_size")
-    micro, steps = run.plan.get("per-device-train-batch-size"), run.plan.get("gradient-accumulation-steps", 1)
-    gpus = run.processes
-    if not isinstance(total, int) or not micro:
-        return
-    if gpus and total != micro * steps * gpus:
-        run.context.launch.need(
-            "train_batch_size", f"{total} is not {micro} x {steps} x {gpus}: DeepSpeed refuses to start"
-        )
-    elif not gpus and total % (micro * steps) == 0:
-        run.context.launch.note(
-            f"train_batch_size {total} with {micro} x {steps} means {total // (micro * steps)} GPUs"
-        )
-
-
-def _reinforcement(run: Run) -> None:
-    """TRL's GRPO and its kin: prompt and completion lengths, and the engine that shares the card."""
-    plan = run.plan
-    prompt, answer = run.number("max_prompt_length"), run.number("max_completion_length")
-    objective = plan.get("objective")
-    if objective in ("grpo", "ppo", "rloo", "online_dpo") and "max-seq-length" not in plan.inputs:
-        if prompt is not None and answer is not None:
-            run.put("max-seq-length", prompt.value + answer.value, answer)
-        elif answer is not None or prompt is not None:
-            from planner.launches.engines.vllm import release
-
-            cut = plan.version is not None and (0, 15, 0) <= release(plan.version) < (0, 29, 0)
-            early = plan.version is not None and release(plan.version) < (0, 29, 0)
-            if answer is None and prompt is not None:
-                run.put("max-seq-length", prompt.value + (256 if early else 512), prompt)
-            elif answer is not None and cut:
-                run.put("max-seq-length", 512 + answer.value, answer)
-            elif answer is not None:
-                run.context.launch.need(
-                    "sequence length",
-                    "prompts are not cut in this release: the longest is not stated",
-                    settle="max_prompt_length",
-                )
-    if run.flag("use_vllm"):
-        mode = run.take("vllm_mode")
-        from planner.launches.engines.vllm import release
-
-        newest = plan.version is None or release(plan.version) >= (1, 0, 0)
-        colocated = str(mode.value) == "colocate" if mode is not None else newest
-        share = run.number("vllm_gpu_memory_utilization", whole=False)
-        if colocated:
-            at = share or mode or run.fields["use_vllm"]
-            run.put("generation-share", share.value if share else 0.3, at)
-        else:
-            run.context.launch.note("vllm_mode server: generation runs on other GPUs, which are planned apart")
-    beta = run.number("beta", whole=False)
-    if beta is not None and beta.value > 0 and objective == "grpo":
-        run.context.launch.note("beta above 0 needs a reference model beside the policy")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from planner.launches.context import Context
 from planner.launches.record import Value
-from planner.launches.shell.script import Argument, Variable
+from planner.launches.shell.expansion import Argument, Variable
 from planner.launches.trainers.arguments import hf_arguments
 from planner.launches.trainers.recipe import Run
 from planner.launches.trainers.trl import put_model

@@ -11,10 +11,11 @@ from typing import Any
 from planner.launches.context import Context
 from planner.launches.documents import Map, Seq, as_map, at_path, read_yaml
 from planner.launches.record import Value
-from planner.launches.shell.script import Argument
+from planner.launches.shell.expansion import Argument
 from planner.launches.trainers.arguments import flag_words, overrides
+from planner.launches.trainers.fields import DTYPES
 from planner.launches.trainers.launchers_of_tune import spread_of
-from planner.launches.trainers.recipe import DTYPES, Run
+from planner.launches.trainers.recipe import Run
 
 _OUTPUT = {"output_proj": "o_proj", "w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
 _OPTIMISERS = {

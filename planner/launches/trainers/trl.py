@@ -7,10 +7,11 @@ import re
 from planner.launches.context import Context
 from planner.launches.documents import Map, as_map, read_yaml
 from planner.launches.record import Value
-from planner.launches.shell.script import Argument
+from planner.launches.shell.expansion import Argument
 from planner.launches.trainers.accelerate import apply_accelerate
 from planner.launches.trainers.arguments import hf_arguments, map_fields
-from planner.launches.trainers.recipe import Run, shipped_files
+from planner.launches.trainers.recipe import Run
+from planner.launches.trainers.spread import shipped_files
 
 OBJECTIVES = {
     "sft": "sft",
@@ -74,7 +75,10 @@ def read_script(context: Context, stem: str, fields: dict[str, Value]) -> Run:
         fields = {**_config(context, str(config.value)), **fields}
     if scripted or (not _HF_SCRIPTS.fullmatch(stem) and any(name in fields for name in _TRL_ONLY)):
         return read_fields(context, fields, objective=OBJECTIVES.get(scripted[1]) if scripted else _objective(fields))
-    return read_fields(context, fields, framework="transformers")
+    run = read_fields(context, fields, framework="transformers")
+    if stem.startswith("run_clm"):
+        run.plan.defaults["max-seq-length"] = 1024  # examples/pytorch/language-modeling: block_size
+    return run
 
 
 def _objective(fields: dict[str, Value]) -> str | None:

@@ -60,9 +60,15 @@ def build_spec(raw: RawConfig, *, assume_family: str | None = None) -> ModelSpec
 
 
 def _build(raw: RawConfig, model_type: str) -> ModelSpec:
-    module = import_module(f"planner.model.families.{MODULE_OF[model_type]}")
+    name = "eagle" if _is_draft_head(raw) else MODULE_OF[model_type]
+    module = import_module(f"planner.model.families.{name}")
     spec: ModelSpec = module.build(raw)
     return replace(read_task_head(spec, raw), dropout=read_dropout(raw, spec.model_type))
+
+
+def _is_draft_head(raw: RawConfig) -> bool:
+    """EAGLE's heads call themselves llama; only the architecture says what they are."""
+    return any("eagle" in architecture.lower() for architecture in raw.texts("architectures") or [])
 
 
 def _as(raw: RawConfig, model_type: str) -> RawConfig:

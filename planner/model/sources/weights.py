@@ -6,6 +6,7 @@ disagreement becomes a note.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,8 @@ from planner.model.sources.json_file import read_json_object
 from planner.model.sources.open_file import explain
 from planner.model.sources.safetensors import read_safetensors
 from planner.model.sources.stored import StoredTensor, total_bytes
+from planner.model.spec import ModelSpec
+from planner.model.tensor import Part, Split, Tensor
 from planner.model.tensors import draft_tensors, tensors
 
 _CONFIG: Final = "config.json"
@@ -28,6 +31,8 @@ _BUFFERS: Final = (
     "rotary_emb.inv_freq", "masked_bias", "position_ids", ".attn.bias", ".attention.bias", "correction_bias",
     "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight", "exp_probs_b.bias",
 )  # fmt: skip
+# Bytes of weights, beside those in 16 bit, that some storage could have: one bit a weight; fp32, drafts, a second head.
+_LEAST, _MOST = 0.05, 5
 _PACKED: Final = frozenset({"U8", "I8", "I32", "U32", "F4", "F8_E4M3", "F8_E5M2", "F8_E8M0"})
 
 
@@ -143,8 +148,77 @@ def _joined(
         stored=weights.tensors if weights else (),
         notes=weights.notes if weights else (),
     )
-    model.notes += disagreements(model)
+    _check_it_can_be(model)
+    notes = disagreements(model)
+    model.spec = with_stored_shapes(model)
+    vars(model).pop("parameters", None)  # counted again, with the file's shapes
+    model.notes += notes
     return model
+
+
+def _check_it_can_be(model: Model) -> None:
+    """The files can hold this model.
+
+    Raises:
+        SourceError: whole layers are missing, a matrix of a layer has another shape, or the total is out of all
+            proportion to the config's.
+    """
+    plain = 2 * max(1, model.parameters)
+    stored = model.stored_bytes
+    if stored is not None and not plain * _LEAST <= stored <= plain * _MOST:
+        raise SourceError(
+            f"{model.id}: the files state {stored:,} bytes of weights, the config makes {model.parameters:,} weights"
+            f" ({plain:,} bytes in 16 bit): these are not one model"
+        )
+    if not model.stored or any(tensor.dtype in _PACKED or tensor.file.endswith(".gguf") for tensor in model.stored):
+        return
+    made = {tensor.name: tensor.shape for tensor in tensors(model.spec)}
+    held = {tensor.name for tensor in model.stored}
+    if not held & set(made):
+        return  # another spelling of the names: the number of elements is compared as a whole
+    prefix, count = f"{model.spec.layer_prefix}.", len(model.spec.layers)
+    present = {name[len(prefix) :].partition(".")[0] for name in held & set(made) if name.startswith(prefix)}
+    absent = [index for index in range(count) if str(index) not in present]
+    if absent and present:
+        raise SourceError(
+            f"{model.id}: the files hold {len(present)} of the {count} layers that the config makes (first absent:"
+            f" {prefix}{absent[0]}): these are not one model, or shards are missing"
+        )
+    odd = [
+        tensor for tensor in model.stored
+        if tensor.name.startswith(prefix) and _differs(tensor, made.get(tensor.name))
+    ]  # fmt: skip
+    if odd:
+        raise SourceError(
+            f"{model.id}: {len(odd)} matrices of layers have another shape than the config makes, first"
+            f" {odd[0].name[:80]}: {_shape(made[odd[0].name])} by the config, {_shape(odd[0].shape)} in {odd[0].file}"
+        )
+
+
+def with_stored_shapes(model: Model) -> ModelSpec:
+    """The spec with the embedding and the output matrix as the headers have them: the headers are the inventory."""
+    stored = {tensor.name: tensor for tensor in model.stored if not tensor.file.endswith(".gguf")}
+
+    def as_stored(found: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return tuple(
+            replace(tensor, shape=stored[tensor.name].shape, split=_cut_anew(tensor, stored[tensor.name].shape))
+            if tensor.name in stored and _differs(stored[tensor.name], tensor.shape)
+            else tensor
+            for tensor in found
+        )
+
+    embeddings, head = as_stored(model.spec.embeddings), as_stored(model.spec.head)
+    if embeddings == model.spec.embeddings and head == model.spec.head:
+        return model.spec
+    return replace(model.spec, embeddings=embeddings, head=head)
+
+
+def _cut_anew(tensor: Tensor, shape: tuple[int, ...]) -> Split | None:
+    """The vocabulary's split over the rows that are there."""
+    split = tensor.split
+    if split is None or not split.vocabulary or split.dim >= len(shape):
+        return split
+    return replace(split, parts=(Part(shape[split.dim], shape[split.dim]),))
 
 
 def _from_gguf(path: Path, assume_family: str | None) -> Model:
@@ -168,9 +242,10 @@ def disagreements(model: Model) -> tuple[str, ...]:
     odd = [tensor for tensor in model.stored if _differs(tensor, made.get(tensor.name))]
     if odd:
         first = odd[0]
+        more = first.numel - prod(made[first.name])
         notes.append(
             f"config and header disagree on {len(odd)} tensors, first {first.name[:80]}: {_shape(made[first.name])} by"
-            f" the config, {_shape(first.shape)} in {first.file}; bytes are the file's"
+            f" the config, {_shape(first.shape)} in {first.file}; planned as the file has it ({more:+,} weights)"
         )
     counted = [tensor for tensor in model.stored if not tensor.name.endswith(_BUFFERS)]
     if not odd and not any(tensor.dtype in _PACKED for tensor in counted):
@@ -181,7 +256,7 @@ def disagreements(model: Model) -> tuple[str, ...]:
         if held not in expected:
             notes.append(
                 f"config and header disagree: {model.parameters:,} weights in {len(made):,} tensors by the config,"
-                f" {held:,} in {len(counted):,} by the file; bytes are the file's"
+                f" {held:,} in {len(counted):,} by the file; planned are the config's"
             )
     return tuple(notes)
 

@@ -24,8 +24,9 @@ def script_of(
     weights_bytes: int = 0,
     optimizer_bytes: int = 0,
 ) -> Script | None:
-    """What a step asks for; None where a step's order is not known (several GPUs, segments of several layers)."""
-    if recipe.checkpoint_every > 1 or not step.layers or recipe.activation_offload:
+    """What a step asks for; None where a step's order is not known (several GPUs, parts of checkpoints)."""
+    partial = recipe.checkpoint_every > 1 or recipe.checkpoint_policy == "selective"
+    if partial or not step.layers or recipe.activation_offload:
         return None
     fsdp = recipe.sharding in ("fsdp", "fsdp2") and recipe.tensor_parallel_size * recipe.pipeline_parallel_size == 1
     if recipe.num_gpus > 1 and not fsdp:

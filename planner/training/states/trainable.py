@@ -201,7 +201,9 @@ class _Reader:
         outside = recipe.method in ("full", "galore", "lisa")
         embeddings = self._embeddings(outside)
         head = tuple(self._tensor(tensor, tensor.name, outside or recipe.method == "freeze") for tensor in spec.head)
-        if spec.tie_word_embeddings and kernels(recipe).get("untied"):
+        if not recipe.has_logits:
+            head = self._scores(head, outside)
+        if recipe.has_logits and spec.tie_word_embeddings and kernels(recipe).get("untied"):
             head += tuple(
                 self._tensor(
                     replace(tensor, name="lm_head.weight", role=Role.LM_HEAD, linear=True), "lm_head.weight", outside
@@ -210,20 +212,36 @@ class _Reader:
                 if tensor.role is Role.EMBEDDING
             )
             self.notes.append(f"{recipe.framework} does not tie the output matrix to the embedding")
-        towers = [self._tensor(tensor, tensor.name, False) for stack in spec.stacks for tensor in stack.tensors]
+        tuned = outside and not recipe.freeze_vision_tower
+        towers = [self._tensor(tensor, tensor.name, tuned) for stack in spec.stacks for tensor in stack.tensors]
         for stack in spec.stacks:
             for layer in stack.layers:
-                towers += [self._tensor(t, t.name, False) for t in layer.tensors(stack.hidden_size) if not t.buffer]
-        if spec.stacks and spec.decoder:
-            self.notes.append("towers are frozen and run without a gradient; their own activations are not counted")
+                towers += [self._tensor(t, t.name, tuned) for t in layer.tensors(stack.hidden_size) if not t.buffer]
+        if spec.stacks and spec.decoder and not recipe.images_per_sample:
+            self.notes.append(
+                "no pictures are planned: the towers' own activations are not counted (--images-per-sample)"
+            )
         self._check_matches()
         if last and not first and spec.tie_word_embeddings:
             head += tuple(t for t in embeddings if t.tensor.role is Role.EMBEDDING)
         return Inventory(
             embeddings=embeddings if first else (), layers=tuple(layers), head=head if last else (),
             towers=tuple(towers) if first else (), notes=tuple(self.notes), first=first, last=last,
-            stage=stage, tied=spec.tie_word_embeddings and not kernels(recipe).get("untied"),
+            stage=stage, tied=recipe.has_logits and spec.tie_word_embeddings and not kernels(recipe).get("untied"),
         )  # fmt: skip
+
+    def _scores(self, head: tuple[TrainTensor, ...], outside: bool) -> tuple[TrainTensor, ...]:
+        """The head with a matrix of a row a label in place of the vocabulary's; none for embeddings.
+
+        Source: transformers 5.24 modeling_layers.py GenericForSequenceClassification; PEFT trains it beside adapters.
+        """
+        kept = tuple(t for t in head if t.tensor.role is not Role.LM_HEAD)
+        if self.recipe.objective == "embedding":
+            return kept
+        shape = (self.recipe.scores, self.spec.hidden_size)
+        matrix = Tensor(name="score.weight", shape=shape, role=Role.LM_HEAD)
+        scores = self._tensor(matrix, "score.weight", outside)
+        return (*kept, replace(scores, trainable=True) if self.recipe.method != "inference" else scores)
 
     def _embeddings(self, trained: bool) -> tuple[TrainTensor, ...]:
         """The embeddings; a framework may put another in a quantised model's place and let the first live on.

@@ -15,11 +15,13 @@ modules/loss; liger ops/fused_linear_cross_entropy.py.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 from planner.model.tensor import Norm
 from planner.training.blocks.block import Block, Weight
 from planner.training.blocks.linear import linear
 from planner.training.blocks.norms import norm
+from planner.training.objectives.logprobs import LogProbs
 from planner.training.tape import ops
 from planner.training.tape.tape import Tape, Value, detached
 
@@ -48,6 +50,7 @@ class Head:
             False: the 16-bit logits themselves.
         compiled: the loss is compiled: fp32 copies are never written.
         compiled_apart: the loss is a graph of its own: the logits are its input, which backward may not write over.
+        log_probs: reinforcement learning's head in the loss's place.
         batch: sequences that a chunk of positions is taken from.
     """
 
@@ -66,6 +69,7 @@ class Head:
     batch: int = 1
     kept_tokens: int = 0
     whole_logits: bool = False
+    log_probs: LogProbs | None = None
 
 
 def run_head(block: Block, head: Head, hidden: Value) -> tuple[Value, list[Value]]:
@@ -85,10 +89,31 @@ def run_head(block: Block, head: Head, hidden: Value) -> tuple[Value, list[Value
         logits = ops.scale(block.tape, logits)
     if head.softcap:
         logits = softcapped(block.tape, logits)
+    if head.log_probs is not None:
+        return _log_probabilities(block.tape, head.log_probs, logits), []
     if head.upcast == "model":
         logits = ops.cast(block.tape, logits, FP32)
     loss = _loss(block.tape, head, logits)
     return loss, [detached(logits)] if head.keep_outputs else []
+
+
+def _log_probabilities(tape: Tape, kind: LogProbs, logits: Value) -> Value:
+    """A stack's log-probabilities: what it makes beside the logits, keeps, and makes in backward, a logit each."""
+    numel, own = logits.numel, Fraction(logits.width)
+    beside = tape.new(1, max(0, int((kind.forward - kind.kept) * numel)))
+    kept = tape.new(1, max(0, int((kind.kept - own) * numel)))
+    del beside
+    tape.saves()
+    saved = detached(logits)
+
+    def backward(grad: Value) -> list[Value | None]:
+        assert kept.width >= 0
+        made = tape.new(1, max(0, int((kind.backward - max(kind.kept, own) - own) * numel)))
+        result = tape.like(saved)
+        del made
+        return [result]
+
+    return tape.record(tape.new(1, FP32), (logits,), backward)
 
 
 def softcapped(tape: Tape, logits: Value) -> Value:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
-from planner.errors import UsageError
+from planner.errors import UnsupportedArchitecture, UsageError
 from planner.model.dropout import NO_DROPOUT
+from planner.model.kinds.attention import Attention
+from planner.model.kinds.feed_forward import Mlp
 from planner.model.model import Model
 from planner.model.spec import ModelSpec
 from planner.model.tensor import Norm, Role
@@ -14,6 +17,8 @@ from planner.training.allocator.allocator import segment_share
 from planner.training.blocks import torchtune
 from planner.training.blocks.block import Block, Kernels, Weight
 from planner.training.blocks.layer import local_layer, run_layer
+from planner.training.objectives.beside import selective_bytes
+from planner.training.objectives.logprobs import log_probs
 from planner.training.recipe import AUTOCASTS, Recipe, kernels, version_of
 from planner.training.sharding.sharding import FSDP
 from planner.training.stacks.habits import has_habit
@@ -21,8 +26,13 @@ from planner.training.states.trainable import Inventory, LayerGroup, TrainTensor
 from planner.training.step.litgpt_loss import run_litgpt_head
 from planner.training.step.loss import Head, run_head
 from planner.training.tape import row_ops
+from planner.training.tape.cuda import masked_scatter_bytes
 from planner.training.tape.profiles import Plain, Profile, checkpointed, profile, without_graph
 from planner.training.tape.tape import Tape, Value
+from planner.training.vision.images import picture, read_size
+from planner.training.vision.towers import Place, Tower, known_tower
+
+_PIXELS: Final = 3 * 2 * 14 * 14  # values of a patch that a processor hands over in fp32 (two frames of 14 x 14)
 
 
 class Segments:
@@ -31,7 +41,7 @@ class Segments:
     def __init__(self, model: Model, found: Inventory, recipe: Recipe, *, exact_sizes: bool) -> None:
         self.model, self.found, self.recipe, self.exact = model, found, recipe, exact_sizes
         self.own = kernels(recipe)
-        tied = model.spec.tie_word_embeddings and not self.own.get("untied")
+        tied = recipe.has_logits and model.spec.tie_word_embeddings and not self.own.get("untied")
         self.spec = replace(model.spec, tie_word_embeddings=tied)
         self.autocast = AUTOCASTS[recipe.autocast or "none"]
         self.width = self._stream_width()
@@ -140,12 +150,64 @@ class Segments:
         if not checkpoints:
             return inside
         size = self.tape().rounding(self.stream_numel * self.width)
-        return [
+        kept = [
             checkpointed(inside[at : at + every], forwards[at : at + every], stream_bytes=size,
                          reentrant=self.kernels.reentrant, units=self.reduces_units,
                          keeps_inputs=self.kernels.keeps_quantised_input and not self.kernels.reentrant)
             for at in range(0, len(inside), every)
         ]  # fmt: skip
+        more = self._kept_products() if self.recipe.checkpoint_policy == "selective" else 0
+        return [replace(one, forward_left=one.forward_left + more, backward_left=one.backward_left - more,
+                        forward_peak=one.forward_peak + more) for one in kept]  # fmt: skip
+
+    def _kept_products(self) -> int:
+        """What a checkpoint that keeps products has of a layer beside its input.
+
+        Raises:
+            UnsupportedArchitecture: the layer is not attention and a dense feed-forward.
+        """
+        layer = self.spec.layers[0]
+        mixer, feed_forward = next(iter(layer.mixers), None), layer.feed_forward
+        if not isinstance(mixer, Attention) or not isinstance(feed_forward, Mlp):
+            raise UnsupportedArchitecture(
+                f"what selective checkpoints keep of {self.spec.model_type} layers is not modelled",
+                field="checkpoint_policy",
+            )
+        whole = selective_bytes(
+            self.tokens, 1, hidden_size=self.spec.hidden_size, query_size=mixer.output_input_size,
+            key_size=mixer.key_size, intermediate_size=feed_forward.intermediate_size, heads=mixer.num_attention_heads,
+        )  # fmt: skip
+        return whole - 2 * self.tokens * self.spec.hidden_size
+
+    def tower_bytes(self) -> tuple[int, int, int]:
+        """What pictures keep through the step, one block run again, and what their merge into the text makes.
+
+        Adapters and checkpoints put a frozen tower inside the graph from transformers 5 on (pull request 41993).
+        """
+        recipe, spec = self.recipe, self.spec
+        if not recipe.images_per_sample or not self.found.first:
+            return 0, 0, 0
+        stack = next((one for one in self.model.spec.stacks if one.name == "vision"), None)
+        kind = known_tower(spec.model_type)
+        if stack is None or kind is None:
+            raise UnsupportedArchitecture(f"the training memory of {spec.model_type} towers is not modelled",
+                                          field="images_per_sample")  # fmt: skip
+        width, height = read_size(recipe.image_size or "1024x1024")
+        patches = picture(kind, width, height, recipe.max_pixels).patches * recipe.images_per_sample * self.batch
+        layer = stack.layers[0]
+        tower = Tower(
+            kind=kind, hidden_size=stack.hidden_size, layers=len(stack.layers),
+            intermediate_size=int(getattr(layer.feed_forward, "intermediate_size", 0)),
+            heads=int(getattr(layer.mixers[0], "num_attention_heads", 0)),
+        )  # fmt: skip
+        hooked = recipe.adapters and bool(recipe.gradient_checkpointing) and not self.own.get("loops_over_experts")
+        place: Place = "trained" if not recipe.freeze_vision_tower else "frozen" if hooked else "outside"
+        again = recipe.vit_gradient_checkpointing
+        checkpointed_tower = bool(recipe.gradient_checkpointing if again is None else again)
+        saved = tower.saved_bytes(patches, place, checkpointed=checkpointed_tower)
+        pixels = patches * _PIXELS * 4
+        merge = masked_scatter_bytes(self.tokens * spec.hidden_size) + 2 * self.tokens * spec.hidden_size
+        return saved + pixels, tower.recomputed_bytes(patches) if saved and checkpointed_tower else 0, merge
 
     def forward_of(self, group: LayerGroup) -> Callable[[Tape, Value], tuple[Value, list[Value]]]:
         """The forward of a layer of this group: the new stream, and what the program keeps."""
@@ -189,21 +251,21 @@ class Segments:
     def head_profile(self, below: bool) -> Profile:
         """The final norm, the output matrix and the loss."""
         tensors, output = self.found.head, self.found.output
-        if output is None:
+        if output is None and self.recipe.has_logits:
             raise UsageError(
                 f"--objective {self.recipe.objective} needs logits, and this checkpoint has no output matrix; use"
                 " --objective embedding, reranker or classification",
                 field="objective",
             )
-        weight = self._weight(output)
+        scores = Weight(out_features=1, in_features=self.spec.hidden_size, width=self.width, trainable=False)
+        weight = scores if output is None else self._weight(output)
         whole = self.recipe.loss in ("hf", "in-place")  # losses that take the matrix itself go around its adapter
         if not self.own.get("adapts_output") and not whole:
             weight = replace(weight, adapter=None)
-        if self.recipe.objective == "reward":
-            weight = replace(weight, out_features=1)  # a score head: one row in place of the vocabulary
         recipe, own = self.recipe, self.own
         head = Head(
-            norm=final_norm(self.spec), output=weight, loss=recipe.loss or "hf",
+            norm=final_norm(self.spec), output=weight, loss=(recipe.loss or "hf") if recipe.has_logits else "hf",
+            log_probs=log_probs(recipe) if recipe.objective in ("grpo", "ppo") and recipe.loss == "hf" else None,
             chunking=str(own.get("chunking", "trl")), upcast=str(own.get("upcast", "loss")),
             shifted_copy=bool(own.get("shifted_copy", False)), keep_outputs=bool(recipe.keep_outputs),
             in_place_converts=bool(own.get("in_place_converts", True)), compiled=bool(own.get("compiled", False)),

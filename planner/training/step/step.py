@@ -58,6 +58,7 @@ class StepMemory:
     shared_bytes: int = 0
     embedding_gradient_bytes: int = 0
     reentrant: bool = False
+    vocabulary: int = 0
 
     def peak(self) -> Phase:
         """The phase with the most."""
@@ -109,9 +110,10 @@ class _Step(Segments):
         stream = tape.rounding(self.stream_numel * self.width)
         # Checkpointed inputs that go to host memory leave the card once the layer has run; two are under way.
         offloaded = stream if self.recipe.activation_offload and self.recipe.gradient_checkpointing else 0
-        live = stream + self.shared_bytes() + 2 * offloaded + self.embedding_bytes(stream) + mask
+        pictures, again, merge = self.tower_bytes()
+        live = pictures + stream + self.shared_bytes() + 2 * offloaded + self.embedding_bytes(stream) + mask
         start = live
-        forward_peak = live
+        forward_peak = live + merge
         for one in profiles:
             forward_peak = max(forward_peak, live + one.forward_peak)
             live += one.forward_left - offloaded
@@ -140,6 +142,7 @@ class _Step(Segments):
                 backward_peak = max(backward_peak, live + one.unit_bytes)
                 live -= one.unit_bytes
             live += shares[position] + held * (2 if position else 1)  # the gradient of its input is still in use
+        backward_peak = max(backward_peak, live + again)
         gradients = sum(one.gradient_bytes for one in ends)
         made_for_embedding = 0
         if trained_embedding:
@@ -169,9 +172,10 @@ class _Step(Segments):
             layers=tuple(one.trace for one in profiles),
             head=None if head is None else head.trace,
             stream_bytes=self.stream_numel * self.width,
-            shared_bytes=self.shared_bytes(),
+            shared_bytes=self.shared_bytes() + pictures,
             embedding_gradient_bytes=made_for_embedding,
             reentrant=self.kernels.reentrant,
+            vocabulary=self.spec.vocab_size if self.recipe.has_logits else self.recipe.scores,
         )
 
     def _pending_bytes(self, trained_embedding: bool) -> int:

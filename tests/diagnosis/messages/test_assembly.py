@@ -106,10 +106,11 @@ def test_several_messages_and_their_order() -> None:
     diagnosis = diagnose_text(
         "\n".join([warning, "...", MESSAGE, "...", vllm, "...", MESSAGE.replace("226.00", "18.00")])
     )
-    assert [f.message.program for f in diagnosis.findings] == ["pytorch", "vllm", "pytorch", "tensorflow"]
-    assert [f.message.line for f in diagnosis.findings] == [3, 5, 7, 1]
+    assert [f.message.program for f in diagnosis.findings] == ["pytorch", "vllm", "tensorflow"]
+    assert [f.message.line for f in diagnosis.findings] == [3, 5, 1]
     assert diagnosis.findings[1].verdict.derived["fitting_max_model_len"] == 12272
-    assert diagnosis.findings[2].figures["tried_bytes"] == 18 << 20
+    assert diagnosis.findings[0].message.repeated == 2, "the same failure, of two sizes"
+    assert any("18.0 MiB to 226.0 MiB" in line for line in diagnosis.findings[0].verdict.evidence)
 
 
 def test_figures_of_one_message_do_not_leak_into_the_next() -> None:
@@ -230,7 +231,7 @@ def test_any_mixture_is_read_or_refused_in_one_line(pieces: list[str]) -> None:
         return
     text = json.dumps(diagnosis.to_json())
     assert "\\u0000" not in text and "\\u001b" not in text
-    assert json.loads(text)["schema"] == 1
+    assert json.loads(text)["schema"] == 2
 
 
 @given(st.text(max_size=300))

@@ -12,7 +12,7 @@ import pytest
 from planner.diagnosis import diagnose_text
 from planner.diagnosis.diagnosis import _from_chunks
 from planner.diagnosis.messages.assembly import read_passages
-from planner.diagnosis.messages.passages import CHUNK_BYTES, EDGE_CHARS, HOT, anchors, decode, scan
+from planner.diagnosis.messages.passages import CHUNK_BYTES, EDGE_CHARS, anchors, decode, scan
 from planner.diagnosis.messages.wordings import families
 from planner.errors import NotRecognised
 
@@ -24,8 +24,6 @@ LINE = "2026-01-01 12:00:00 INFO step 1234 loss 0.1374 gpu memory 20.1 GiB token
 
 
 def test_every_wording_is_found_by_the_quick_search() -> None:
-    for anchor in anchors():
-        assert any(word in anchor for word in HOT), anchor
     for family in families():
         for pattern in family.patterns:
             assert pattern.needles and all(n == n.lower() for n in pattern.needles), pattern.kind
@@ -59,7 +57,7 @@ def test_a_hundred_megabytes_in_one_line() -> None:
 
     tracemalloc.start()
     try:
-        findings, _ = _from_chunks(chunks(), "log")
+        findings = _from_chunks(chunks(), "log").findings
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -141,5 +139,5 @@ def test_escape_cut_by_the_end_of_a_chunk() -> None:
 
 @pytest.mark.parametrize("text", ["hello world", "all is well, memory 3 GiB", "\x00\x01\x02 \n", "process killed it"])
 def test_text_without_an_error_says_what_was_looked_for(text: str) -> None:
-    with pytest.raises(NotRecognised, match="looked for out-of-memory messages of PyTorch"):
+    with pytest.raises(NotRecognised, match=r"nothing was recognised.*looked for memory failures of PyTorch"):
         diagnose_text(text)

@@ -95,7 +95,8 @@ def test_a_crash_loop_larger_than_what_is_kept_is_counted_whole() -> None:
 def test_what_was_not_read_of_a_long_log_of_errors_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passages, "KEPT_CHARS", 1 << 20)
     chunks = ("".join(f"step {part * 2_500 + n}\n{MESSAGE}\n" for n in range(2_500)) for part in range(6))
-    findings, (note,) = _from_chunks(chunks, "log")
+    read = _from_chunks(chunks, "log")
+    findings, (note,) = read.findings, read.notes
     assert [f.message.kind for f in findings] == ["torch_tried"]
     assert 6_000 < findings[0].message.repeated < 15_000
     assert note.startswith("log: ") and note.endswith("is not counted")

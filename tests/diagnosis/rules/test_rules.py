@@ -280,6 +280,11 @@ def test_what_would_change_the_answer_changes_it() -> None:
         ),
         (
             "max_total_tokens=40960 is larger than the profiled value -512. Use the profiled value instead.",
+            "engine_budget",
+            None,
+        ),
+        (
+            "max_total_tokens=40960 is larger than the profiled value 20480. Use the profiled value instead.",
             "not_a_failure",
             "engine_budget",
         ),

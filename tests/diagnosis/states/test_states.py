@@ -204,7 +204,7 @@ def test_states_of_another_moment_are_noted_and_never_added(tmp_path: Any) -> No
     diagnosis = diagnose(log, smi)
     assert diagnosis.findings[0].figures == {n: f.value for n, f in messages_in(ERROR)[0].figures.items()}
     assert diagnosis.findings[0].failure == "other_process"
-    assert any("different moments" in note for note in diagnosis.notes)
+    assert any("their own moments" in note for note in diagnosis.notes)
     assert any("CUDA_VISIBLE_DEVICES" in note for note in diagnosis.notes)
 
 
@@ -215,7 +215,6 @@ def test_states_of_another_device_are_not_compared(tmp_path: Any) -> None:
     assert any("device 5" in note and "not compared" in note for note in diagnose(log, smi).notes)
 
 
-def test_messages_of_two_devices_are_read_each_by_itself() -> None:
-    diagnosis = diagnose_text(f"{ERROR}\n\n{ERROR.replace('GPU 0', 'GPU 1')}")
-    assert len(diagnosis.findings) == 2
-    assert any("devices 0, 1" in note for note in diagnosis.notes)
+def test_the_same_failure_of_two_devices_is_one_finding_with_a_count() -> None:
+    (finding,) = diagnose_text(f"{ERROR}\n\n{ERROR.replace('GPU 0', 'GPU 1')}").findings
+    assert (finding.message.repeated, finding.message.devices) == (2, (0, 1))

@@ -81,7 +81,7 @@ def test_the_output_layer_is_dropped_first() -> None:
         )
         assert found.run is not None
         placement = found.run.placement
-        if placement.output_on_host:
+        if placement.offloaded == placement.layers:
             assert placement.device_of(placement.layers) == placement.host
             assert placement.device_of(placement.layers - 1) == 0
             return

@@ -10,9 +10,33 @@ from planner.diagnosis.messages.wordings.pattern import Family, Pattern
 @cache
 def families() -> tuple[Family, ...]:
     """Every family of messages, most specific first."""
-    from planner.diagnosis.messages.wordings import host, libraries, llama_cpp, serving_engines, torch, vllm, xla
+    from planner.diagnosis.messages.wordings import (
+        drivers,
+        host,
+        libraries,
+        llama_cpp,
+        metal,
+        not_memory,
+        runtimes,
+        serving_engines,
+        torch,
+        vllm,
+        xla,
+    )
 
-    modules = (vllm, serving_engines, llama_cpp, xla, host, libraries, torch)
+    modules = (
+        vllm,
+        serving_engines,
+        runtimes,
+        llama_cpp,
+        metal,
+        xla,
+        host,
+        libraries,
+        torch,
+        drivers,
+        not_memory,
+    )
     return tuple(family for module in modules for family in module.FAMILIES)
 
 

@@ -2,8 +2,26 @@
 
 from __future__ import annotations
 
-from planner.diagnosis.messages.wordings.pattern import Family, Pattern
+from planner.diagnosis.messages.wordings.pattern import KILLED_LINE, Family, Pattern
+from planner.diagnosis.messages.wordings.runtimes import SIGNALS
+from planner.diagnosis.messages.wordings.schedulers import PATTERNS as SCHEDULERS
 from planner.diagnosis.sizes import NUMBER, size_pattern
+
+# Parts of what shells print for signal 9 in other languages: enough to find the line.
+KILLED_ABROAD = (
+    "已杀死",
+    "已終止",
+    "etötet",
+    "ocessus arr",
+    "tué",
+    "(killed)",
+    "бито",
+    "強制終了",
+    "죽었음",
+    "ldürüldü",
+    "ucciso",
+    "zabity",
+)
 
 _HOST = (
     Pattern(
@@ -13,7 +31,7 @@ _HOST = (
         why="torch's CPU allocator: the request is for RAM",
         failure="host_memory",
         confidence="high",
-        advise=("container_memory", "low_cpu_load"),
+        advise=("load_with_less",),
     ),
     Pattern(
         kind="torch7_ram",
@@ -22,7 +40,7 @@ _HOST = (
         failure="host_memory",
         confidence="high",
         why="an old CPU allocator: the request is for RAM",
-        advise=("container_memory", "low_cpu_load"),
+        advise=("load_with_less",),
     ),
     Pattern(
         kind="oom_killed",
@@ -32,7 +50,7 @@ _HOST = (
         failure="host_memory",
         confidence="high",
         why="the container passed its memory limit and the kernel killed it",
-        advise=("container_memory", "low_cpu_load", "shm_size"),
+        advise=("load_with_less", "shm_size"),
     ),
     Pattern(
         kind="not_oom_killed",
@@ -44,38 +62,68 @@ _HOST = (
         kind="kernel_oom",
         reach=300,
         needle="out of memory: kill",
-        regex=r"(?:Memory cgroup o|O)ut of memory: Kill(?:ed)? process \d{1,10}(?: \([^)]{0,40}\))?"
+        regex=r"(?:(?P<oom_cgroup__word>Memory cgroup) o|O)ut of memory: Kill(?:ed)? process "
+        r"(?P<victim_pid__word>\d{1,10})"
+        r"(?: \((?P<victim__word>[\w./:@+ -]{1,40})\))?"
         r"(?:,? ?(?:score \d{1,6} )?[^\n]{0,40}total-vm:(?P<host_virtual_bytes__kib>\d{1,20})kB)?"
         r"(?:, anon-rss:(?P<host_resident_bytes__kib>\d{1,20})kB)?",
         failure="host_memory",
-        confidence="high",
-        why="the kernel's own line: it killed the process for RAM",
-        advise=("container_memory", "low_cpu_load"),
     ),
     Pattern(
         kind="exit_137",
         needle=tuple(
-            f"{word}137" for word in ("code ", "code: ", "code=", 'code": ', "status ", "status: ", "status=")
+            f"{word}137"
+            for word in (
+                "code ",
+                "code: ",
+                "code=",
+                'code": ',
+                "code = ",
+                "status ",
+                "status: ",
+                "status=",
+                "(",
+                "rc=",
+                "returned ",
+            )
         ),
-        regex=r"(?:exit(?:ed)?(?: with)?(?: status| code)?|exit_?code|returncode|return code|status)[\"']? ?[:=]? ?"
-        r"(?P<exit_code__int>137)\b",
+        regex=r"(?:exit(?:ed)?(?: with)?(?: status| code)?|exit_?code|returncode|return code|status(?: code)?|\brc"
+        r"|returned"
+        r"(?: non-zero)?(?: exit)?(?: status| code)?)[\"']? ?[:=]? ?\(?(?P<exit_code__int>137)\b",
     ),
     Pattern(
         kind="exit_minus_9",
-        needle=tuple(f"{word}-9" for word in ("code ", "code: ", "code=", "code': ", "status ", "status: ", "status=")),
-        regex=r"(?:exit_?code|exit code|returncode|return code|exit status)[\"']? ?[:=]? ?(?P<exit_code__int>-9)\b",
+        needle=tuple(
+            f"{word}-9"
+            for word in (
+                "code ",
+                "code: ",
+                "code=",
+                "code': ",
+                'code": ',
+                "code = ",
+                "status ",
+                "status: ",
+                "status=",
+                "rc=",
+                "returned ",
+            )
+        ),
+        regex=r"(?:exit_?code|exit code|returncode|return code|exit status|\brc|returned(?: non-zero)?(?: exit)?(?: "
+        r"status| code)?)"
+        r"[\"']? ?[:=]? ?(?P<exit_code__int>-9)\b",
     ),
     Pattern(
         kind="killed_shell",
-        needle=("killed", "<kill>"),
-        # <kill> stands for a line that says nothing else
-        regex=r"line \d{1,6}: {1,8}\d{1,10} Killed\b|\[\d{1,4}\]\+? {1,8}(?:\d{1,10} )?Killed\b|<kill>"
-        r"|zsh: killed\b",
+        needle=("killed", KILLED_LINE, *KILLED_ABROAD),
+        regex=r"line \d{1,6}: {1,8}\d{1,10} Killed\b|\[\d{1,4}\]\+? {1,8}(?:\d{1,10} )?Killed\b|zsh: killed\b"
+        rf"|{KILLED_LINE}",
     ),
     Pattern(
         kind="sigkill",
         needle="sigkill",
-        regex=r"Signal 9 \(SIGKILL\)|(?:terminated|killed) (?:by|with) (?:signal )?SIGKILL|code -9\b|sent a SIGKILL",
+        regex=r"Signal 9 \(SIGKILL\)|(?:terminated|killed|crashed|died|exited) (?:by|with|due to) (?:signal )?SIGKILL"
+        r"|sent (?:a )?SIGKILL|received SIGKILL|SIGKILL\(-9\)|exited on SIGKILL",
     ),
     Pattern(
         kind="dataloader_killed",
@@ -85,7 +133,7 @@ _HOST = (
         failure="host_memory",
         confidence="high",
         why="a DataLoader worker was killed: RAM, once per worker",
-        advise=("fewer_workers", "shm_size", "container_memory"),
+        advise=("fewer_workers", "shm_size"),
     ),
     Pattern(
         kind="dataloader_bus",
@@ -115,7 +163,7 @@ _HOST = (
         failure="host_memory",
         confidence="high",
         why="Ray killed the task for the node's RAM",
-        advise=("container_memory", "fewer_workers"),
+        advise=("fewer_workers",),
     ),
     Pattern(
         kind="ray_usage",
@@ -132,7 +180,7 @@ _HOST = (
         failure="host_memory",
         confidence="high",
         why="Slurm's memory limit for the step: RAM, not the GPU",
-        advise=("slurm_memory", "low_cpu_load"),
+        advise=("slurm_memory", "load_with_less"),
     ),
     Pattern(
         kind="slurm_task",
@@ -141,7 +189,7 @@ _HOST = (
         failure="host_memory",
         confidence="high",
         why="Slurm's memory limit for the step: RAM, not the GPU",
-        advise=("slurm_memory", "low_cpu_load"),
+        advise=("slurm_memory", "load_with_less"),
     ),
     Pattern(
         kind="page_file",
@@ -151,7 +199,7 @@ _HOST = (
         second="limit_not_capacity",
         confidence="high",
         why="Windows' commit limit (RAM and page file): loading asks for address space that it must be able to back",
-        advise=("page_file", "low_cpu_load"),
+        advise=("page_file", "load_with_less"),
     ),
     Pattern(
         kind="numpy",
@@ -160,16 +208,18 @@ _HOST = (
         failure="host_memory",
         confidence="high",
         why="NumPy arrays are in RAM",
-        advise=("low_cpu_load", "container_memory"),
+        advise=("load_with_less",),
     ),
     Pattern(
         kind="cannot_allocate",
-        needle="cannot allocate memory",
-        regex=r"(?:\[Errno 12\]|errno[ =]12|Error code 12|fork:|mmap:?)[^\n]{0,40}Cannot allocate memory",
+        needle=("cannot allocate memory", "errno 12]", "(os error 12)"),
+        regex=r"(?:\[Errno 12\]|errno[ =]12|Error code 12|fork:|mmap:?|mlock:?|madvise:?)[^\n]{0,60}Cannot allocate "
+        r"memory"
+        r"|\[Errno 12\]|\(os error 12\)|(?:^|: )Cannot allocate memory",
         failure="host_memory",
         confidence="high",
         why="the kernel refused memory or address space (ENOMEM)",
-        advise=("container_memory", "ulimit"),
+        advise=("ulimit",),
     ),
     Pattern(
         kind="python_memory_error",
@@ -177,7 +227,7 @@ _HOST = (
         regex=r"(?:^|\s)MemoryError(?:\s|:|$)",
         failure="host_memory",
         why="Python's MemoryError is about RAM",
-        advise=("low_cpu_load", "container_memory"),
+        advise=("load_with_less",),
     ),
     Pattern(
         kind="bad_alloc",
@@ -185,7 +235,7 @@ _HOST = (
         regex=r"std::bad_alloc(?!: ?(?:out_of_memory|CUDA))",
         failure="host_memory",
         why="C++'s bad_alloc without a device's name is about RAM",
-        advise=("container_memory", "low_cpu_load"),
+        advise=("load_with_less",),
     ),
     Pattern(
         kind="cpu_virtual_memory",
@@ -196,4 +246,4 @@ _HOST = (
     ),
 )
 
-FAMILIES = (Family(program="host", patterns=_HOST, gap=500),)
+FAMILIES = (Family(program="host", patterns=(*_HOST, *SCHEDULERS, *SIGNALS), gap=500),)

@@ -10,21 +10,21 @@ _NCCL = (
     Pattern(
         kind="nccl_host",
         needle="host alloc",
-        regex=r"NCCL WARN Failed to (?:CUDA )?host (?:c?alloc|malloc) (?P<tried_bytes__bytes>\d{1,25})",
+        regex=r"Failed to (?:CUDA |HIP )?host (?:c?alloc|malloc) (?P<tried_bytes__bytes>\d{1,25})",
         failure="host_memory",
         why="NCCL's host buffers are pinned or shared host memory",
         advise=("shm_size", "less_pinned_memory"),
     ),
     Pattern(
         kind="nccl_size",
-        needle="failed to cuda",
-        regex=r"NCCL WARN Failed to CUDA (?:malloc|calloc|calloc async|mem alloc|register) "
+        needle=("failed to cuda", "failed to hip"),
+        regex=r"Failed to (?:CUDA|HIP) (?:malloc|calloc|calloc async|mem alloc|register|uncached malloc) "
         r"(?P<tried_bytes__bytes>\d{1,25})",
     ),
     Pattern(
         kind="nccl",
-        needle="cuda failure",
-        regex=r"(?:NCCL WARN )?Cuda failure (?:\d{1,4} )?'out of memory'",
+        needle=("cuda failure", "hip failure"),
+        regex=r"(?:NCCL WARN )?(?:Cuda|HIP) failure (?:\d{1,4} )?'(?:out of memory|hipErrorOutOfMemory)'",
     ),
     Pattern(
         kind="nccl_torch",
@@ -62,7 +62,7 @@ _CUBLAS = (
         confidence="low",
         why=_CUBLAS_WHY,
         would_change="a rerun with CUDA_LAUNCH_BLOCKING=1: another error then is the real one",
-        advise=("launch_blocking", "smaller_batch", "look_at_card"),
+        advise=("smaller_work", "launch_blocking", "look_at_card"),
     ),
 )
 _CUDNN = (
@@ -75,7 +75,7 @@ _CUDNN = (
         confidence="low",
         why=_CUBLAS_WHY,
         would_change="a rerun with CUDA_LAUNCH_BLOCKING=1: another error then is the real one",
-        advise=("launch_blocking", "smaller_batch", "look_at_card"),
+        advise=("smaller_work", "launch_blocking", "look_at_card"),
     ),
     Pattern(
         kind="cudnn",
@@ -86,18 +86,28 @@ _CUDNN = (
         confidence="low",
         why=_CUBLAS_WHY,
         would_change="a rerun with CUDA_LAUNCH_BLOCKING=1, or with a small input: if it works, it was memory",
-        advise=("launch_blocking", "smaller_batch", "look_at_card"),
+        advise=("smaller_work", "launch_blocking", "look_at_card"),
     ),
     Pattern(
         kind="cudnn_engine",
-        needle="unable to find an engine to execute",
-        regex=r"(?:GET|FIND) was unable to find an engine to execute this computation",
+        needle=(
+            "unable to find an engine to execute",
+            "valid cudnn algorithm",
+            "no algorithm worked",
+            "failed to get convolution algorithm",
+            "no valid execution plans",
+            "no execution plans",
+        ),
+        regex=r"(?:GET|FIND) was unable to find an engine to execute this computation|[Uu]nable to find a valid "
+        r"cuDNN algorithm"
+        r"|No algorithm worked!|Failed to get convolution algorithm|No (?:valid )?execution plans (?:built|found"
+        r"|support)",
         failure="device_full",
         second="bug",
         confidence="low",
         why="no convolution kernel could get its workspace, or none supports these types",
         would_change="a rerun with a small input: if it works, it was memory",
-        advise=("smaller_batch", "launch_blocking"),
+        advise=("smaller_work", "launch_blocking"),
     ),
 )
 
@@ -111,7 +121,7 @@ _BITSANDBYTES = (
         confidence="medium",
         why="bitsandbytes allocates outside torch and stops the process when it cannot",
         would_change="torch's figures at that moment: its cache may hold what bitsandbytes lacks",
-        advise=("paged_optimizer", "smaller_batch", "look_at_card"),
+        advise=("paged_optimizer", "smaller_work", "look_at_card"),
     ),
 )
 
@@ -122,6 +132,30 @@ _TENSORRT = (
         needle="tactic device request",
         regex=rf"Tactic Device request: (?P<tried_bytes__mib>{NUMBER})MB Available: "
         rf"(?P<available_kv_bytes__mib>{NUMBER})MB",
+    ),
+    Pattern(
+        kind="trt_no_implementation",
+        reach=300,
+        needle="could not find any implementation for node",
+        regex=r"Could not find any implementation for node",
+        failure="limit_not_capacity",
+        second="bug",
+        confidence="low",
+        why="every tactic of a node was skipped: for want of workspace, or because none supports it",
+        would_change="lines above that skip tactics for insufficient memory: then the workspace is the matter",
+        advise=("trt_workspace", "trt_profile"),
+    ),
+    Pattern(
+        kind="trt_cuda",
+        reach=200,
+        needle="cuda runtime (out of memory)",
+        regex=r"Cuda Runtime \(out of memory\)",
+        failure="device_full",
+        second="other_process",
+        confidence="low",
+        why="TensorRT prints no figure",
+        would_change="the card's state at that moment",
+        advise=("trt_profile", "trt_workspace"),
     ),
     Pattern(
         kind="trt_scratch",
@@ -159,6 +193,26 @@ _ONNX = (
         needle="failed to allocate memory for requested buffer of size",
         regex=r"Failed to allocate memory for requested buffer of size (?P<tried_bytes__bytes>\d{1,25})",
     ),
+    Pattern(
+        kind="ort_limit",
+        reach=250,
+        needle="is smaller than requested bytes of",
+        regex=r"Available memory of (?P<free_bytes__bytes>\d{1,25}) is smaller than requested bytes of "
+        r"(?P<tried_bytes__bytes>\d{1,25})",
+    ),
+    Pattern(
+        kind="ort_library",
+        reach=200,
+        needle=("cublas failure", "cudnn failure", "cuda failure 2:"),
+        regex=r"CUDA failure 2: ?out of memory|(?:CUBLAS|CUDNN) failure \d{1,3}: ?CU\w{3,5}_STATUS_(?:ALLOC_FAILED"
+        r"|NOT_INITIALIZED)",
+        failure="device_full",
+        second="other_process",
+        confidence="low",
+        why="the CUDA provider prints no figure",
+        would_change="the card's state at that moment",
+        advise=("ort_arena", "look_at_card"),
+    ),
     Pattern(kind="ort_nchwc", needle="nchwc", regex=r"_nchwc\b", attach_only=True),
     Pattern(
         kind="ort_cpu",
@@ -174,9 +228,10 @@ _PADDLE = (
         kind="paddle",
         reach=300,
         needle="cannot allocate",
-        regex=rf"Cannot allocate (?P<tried_bytes__size>{NUMBER}[KMGT]?B) memory on GPU (?P<device__int>\d{{1,3}})"
+        regex=rf"Cannot allocate (?P<tried_bytes__size>{NUMBER}[KMGT]?B) (?:GPU )?memory(?: on GPU "
+        rf"(?P<device__int>\d{{1,3}}))?"
         rf"(?:, (?P<allocated_bytes__size>{NUMBER}[KMGT]?B) memory has been allocated)?"
-        rf"(?:,?(?: and)? available memory is only (?P<free_bytes__size>{NUMBER}[KMGT]?B))?",
+        rf"(?:,?(?: and)? available memory is (?:only )?(?P<free_bytes__size>{NUMBER}[KMGT]?B))?",
     ),
 )
 
@@ -189,7 +244,7 @@ _OTHERS = (
         confidence="low",
         why="RMM's pool could not grow",
         would_change="the pool's size and the card's free memory at that moment",
-        advise=("look_at_card", "smaller_batch"),
+        advise=("look_at_card", "smaller_work"),
     ),
     Pattern(
         kind="cupy",
@@ -207,7 +262,7 @@ _OTHERS = (
         confidence="high",
         why="memory pressure: the allocator gave its cache back to find room, and went on, slowly",
         would_change="an out-of-memory error after it",
-        advise=("smaller_batch", "levers_train"),
+        advise=("smaller_work",),
         versions="DeepSpeed",
     ),
     Pattern(
@@ -221,7 +276,7 @@ _OTHERS = (
         confidence="low",
         why="DirectML gives no capacity; Windows' own budget for the process counts too",
         would_change="the dedicated and shared GPU memory in the task manager",
-        advise=("smaller_batch", "windows_shared"),
+        advise=("smaller_work", "windows_shared"),
     ),
     Pattern(
         kind="cufft_curand",

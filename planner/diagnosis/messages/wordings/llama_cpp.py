@@ -33,8 +33,9 @@ _GGML = (
     Pattern(
         kind="ggml_vulkan_limit",
         reach=200,
-        needle="exceeds device memory allocation limit",
-        regex=r"Requested buffer size (?:\((?P<tried_bytes__bytes>\d{1,25})\) )?exceeds device memory allocation limit"
+        needle=("exceeds device memory allocation limit", "exceeds device buffer size limit"),
+        regex=r"Requested buffer size (?:\((?P<tried_bytes__bytes>\d{1,25})\) )?exceeds device (?:memory allocation"
+        r"|buffer size) limit"
         r"(?: \((?P<allowed_bytes__bytes>\d{1,25})\))?",
         failure="limit_not_capacity",
         second="single_huge",
@@ -44,12 +45,15 @@ _GGML = (
     ),
     Pattern(
         kind="ggml_metal",
+        reach=400,
         needle="kiogpucommandbuffercallbackerroroutofmemory",
-        regex=r"kIOGPUCommandBufferCallbackErrorOutOfMemory",
+        # MLX prints the same code
+        regex=r"(?:ggml_metal\w{0,40}|command buffer \d{1,4} failed with status)[^\[\]]{0,300}?"
+        r"kIOGPUCommandBufferCallbackErrorOutOfMemory",
         failure="device_full",
         confidence="medium",
         why="Metal found no memory for the commands: the working set is larger than the GPU may use",
-        advise=("ggml_less_offload", "smaller_context"),
+        advise=("ggml_less_offload", "ggml_smaller_context"),
     ),
     Pattern(
         kind="ggml_size",
@@ -80,8 +84,16 @@ _GGML = (
     ),
     Pattern(
         kind="ggml_kv",
-        needle="buffer for kv cache",
-        regex=r"failed to allocate buffer for (?:the )?kv cache|failed to allocate (?:the )?kv cache",
+        needle=(
+            "for kv cache",
+            "for the kv cache",
+            "allocate kv cache",
+            "allocate the kv cache",
+            "attention kv cache",
+            "attention cache",
+        ),
+        regex=r"failed to allocate (?:buffer|memory) for (?:the )?(?:self-attention |cross-attention )?(?:kv|KV) cache"
+        r"|failed to allocate (?:the )?kv cache",
     ),
     Pattern(
         kind="ggml_compute",
@@ -98,6 +110,17 @@ _GGML = (
         kind="ggml_retry",
         needle="retrying without pipeline parallelism",
         regex=r"retrying without pipeline parallelism",
+    ),
+    Pattern(
+        kind="ggml_working_set",
+        reach=200,
+        needle="recommended max working set size",
+        regex=r"current allocated size is greater than the recommended max working set size",
+        failure="not_a_failure",
+        second="device_full",
+        confidence="medium",
+        why="a warning: more is allocated than Metal recommends for the GPU; slow, or the failure that follows",
+        advise=("ggml_less_offload", "ggml_smaller_context"),
     ),
     Pattern(
         kind="ggml_device_lost",
@@ -128,7 +151,18 @@ _OLLAMA = (
         failure="host_memory",
         confidence="high",
         why="Ollama compares the part of the model outside the GPU with the free RAM",
-        advise=("smaller_model_host", "container_memory"),
+        advise=("smaller_model_host",),
+    ),
+    Pattern(
+        kind="ollama_killed",
+        reach=200,
+        needle="runner process has terminated: signal: killed",
+        regex=r"runner process has terminated: signal: killed",
+        failure="host_memory",
+        confidence="medium",
+        why="the runner was ended by signal 9, mostly for RAM: layers and cache outside the GPU are held there",
+        would_change="kill -9 by a person, or a stop of the service",
+        advise=("smaller_model_host", "kernel_log"),
     ),
     Pattern(
         kind="ollama_required",
@@ -137,7 +171,7 @@ _OLLAMA = (
         failure="device_full",
         second="host_memory",
         why="Ollama's layout found no split of the model over GPU and RAM that fits",
-        advise=("smaller_context", "ggml_less_offload"),
+        advise=("ggml_smaller_context", "ggml_less_offload"),
     ),
     Pattern(
         kind="ollama_partial",
@@ -146,7 +180,7 @@ _OLLAMA = (
         failure="not_a_failure",
         second="device_full",
         why="information: part of the layers goes to the CPU, slower but alive",
-        advise=("smaller_context",),
+        advise=("ggml_smaller_context",),
     ),
 )
 

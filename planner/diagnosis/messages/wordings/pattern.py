@@ -16,6 +16,8 @@ from functools import cached_property
 from planner.diagnosis.result import Confidence, FailureClass
 from planner.diagnosis.sizes import Figure, read_number, read_size
 
+# What a line that says nothing but "Killed", in any language, becomes in the cleaned text: a character of none.
+KILLED_LINE = "\ue000"
 # What a shape may hold before its product is no size any more.
 _MOST_DIMENSIONS = 32
 

@@ -55,11 +55,6 @@ _SGLANG = (
         needle="is larger than the profiled value",
         regex=r"max_total_tokens=(?P<max_total_tokens__int>\d{1,12}) is larger than the profiled value "
         r"(?P<kv_tokens__int>-?\d{1,12})",
-        failure="not_a_failure",
-        second="engine_budget",
-        confidence="medium",
-        why="the engine lowers max_total_tokens to what its budget holds (a negative value: nothing is left)",
-        advise=("raise_mem_fraction",),
     ),
     Pattern(
         kind="sglang_unbalanced",

@@ -215,8 +215,7 @@ _BARE = (
     Pattern(
         kind="cuda_code",
         needle="out_of_memory",
-        regex=r"\b(?:CUDA_ERROR_OUT_OF_MEMORY|hipErrorOutOfMemory|UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY"
-        r"|ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY|PI_ERROR_OUT_OF_RESOURCES)\b",
+        regex=r"\b(?:CUDA_ERROR_OUT_OF_MEMORY|hipErrorOutOfMemory)\b",
         failure="device_full",
         second="other_process",
         confidence="low",

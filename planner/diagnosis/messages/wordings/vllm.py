@@ -47,6 +47,11 @@ _VLLM = (
         advise=("raise_utilization", "shrink_engine_work", "quantize_or_split", "look_at_card"),
     ),
     Pattern(
+        kind="vllm_negative_cache",
+        needle="available kv cache memory: -",
+        regex=rf"Available KV cache memory: (?P<available_kv_bytes__gib>-{NUMBER}) ?GiB",
+    ),
+    Pattern(
         kind="vllm_auto_fit",
         needle="cannot auto-fit max_model_len",
         regex=r"Cannot auto-fit max_model_len: not enough GPU memory",

@@ -87,7 +87,7 @@ def _projections(
         views = [graph.view(fused, (size, count, tokens), (fused.item * size, fused.nb[1])) for size, count in heads]
         return views[0], views[1], views[2]
     q = context.linear(layer, "attn_q", x, spec.query_size, bias=spec.query_bias)
-    if not spec.owns_key_value:
+    if not spec.owns_key_value or not spec.keeps_cache:
         return q, None, None
     k = context.linear(layer, "attn_k", x, spec.key_size, bias=spec.key_bias)
     v = k if spec.value_from_key else context.linear(layer, "attn_v", x, spec.value_size, bias=spec.value_bias)

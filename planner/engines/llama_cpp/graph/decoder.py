@@ -9,13 +9,14 @@ from collections.abc import Sequence
 
 from planner.engines.llama_cpp.graph.attention import attention
 from planner.engines.llama_cpp.graph.context import Context
-from planner.engines.llama_cpp.graph.feed_forward import feed_forward
+from planner.engines.llama_cpp.graph.feed_forward import dense, experts, feed_forward
 from planner.engines.llama_cpp.graph.latent import latent_attention
 from planner.engines.llama_cpp.graph.recurrent import delta_net, mamba1, mamba2, short_convolution
 from planner.engines.llama_cpp.graph.tensor import I32, Tensor
 from planner.errors import UnsupportedArchitecture
 from planner.model.kinds.attention import Attention
 from planner.model.kinds.delta import GatedDeltaNet
+from planner.model.kinds.feed_forward import Moe
 from planner.model.kinds.latent import LatentAttention
 from planner.model.kinds.mamba import Mamba1, Mamba2
 from planner.model.kinds.short_conv import ShortConv
@@ -27,7 +28,8 @@ def build(context: Context, spec: ModelSpec, layers: Sequence[int]) -> None:
     """Builds the graph of the layers listed (all of them, or those that stand for the rest)."""
     graph, style = context.graph, context.style
     x = _embedding(context, spec)
-    per_layer = _per_layer_inputs(context, spec, x) if style.per_layer_width else None
+    width = per_layer_width(spec)
+    per_layer = _per_layer_inputs(context, spec, x, width) if width else None
     last = len(spec.layers) - 1
     for index in layers:
         layer = spec.layers[index]
@@ -70,7 +72,7 @@ def _embedding(context: Context, spec: ModelSpec) -> Tensor:
         x = context.norm(0, "token_embd_norm", x, _final_norm(spec), placed=False)
     if context.style.scaled_embedding:
         x = graph.same("scale", x)
-        if not context.style.per_layer_width:
+        if not per_layer_width(spec):
             graph.expand(x)
     return x
 
@@ -143,9 +145,25 @@ def _sandwich(context: Context, index: int, layer: Layer, x: Tensor, rows: bool)
         mixed, x = (graph.get_rows(tensor, context.output_rows()) for tensor in (mixed, x))
     first = graph.same("add", context.norm(index, "attn_post_norm", mixed), x)
     assert layer.feed_forward is not None
-    changed = feed_forward(context, index, layer.feed_forward, context.norm(index, "ffn_norm", first))
+    if isinstance(layer.feed_forward, Moe) and layer.feed_forward.shared is not None:
+        changed = _two_feed_forwards(context, index, layer.feed_forward, first)
+    else:
+        changed = feed_forward(context, index, layer.feed_forward, context.norm(index, "ffn_norm", first))
     changed = context.norm(index, "ffn_post_norm", changed, placed=context.style.post_norm_in_layer)
     return graph.same("add", changed, first)
+
+
+def _two_feed_forwards(context: Context, index: int, spec: Moe, x: Tensor) -> Tensor:
+    """A dense and a routed feed-forward with norms of their own, added (Gemma 4)."""
+    graph = context.graph
+    assert spec.shared is not None
+    plain = dense(context, index, spec.shared, context.norm(index, "ffn_norm", x))
+    plain = context.norm(index, "ffn_post_norm_1", plain)
+    routed = context.norm(index, "ffn_pre_norm_2", x)
+    scores = graph.same("mul", graph.same("scale", graph.same("rms_norm", x)), context.weight(index, "gate", x.ne[0]))
+    scores = context.linear(index, "ffn_gate_inp", scores, spec.num_experts)
+    routed = experts(context, index, spec, routed, scores)
+    return graph.same("add", plain, context.norm(index, "ffn_post_norm_2", routed))
 
 
 def _parallel(context: Context, index: int, layer: Layer, x: Tensor, rows: bool) -> Tensor:
@@ -203,9 +221,15 @@ def _norm(layer: Layer, place: int) -> Norm | None:
     return layer.norms[place] if place < len(layer.norms) else None
 
 
-def _per_layer_inputs(context: Context, spec: ModelSpec, x: Tensor) -> Tensor:
+def per_layer_width(spec: ModelSpec) -> int:
+    """Width of the embedding that every layer gets of its own; 0 where there is none (Gemma 4 E2B, E4B)."""
+    gates = (tensor for tensor in spec.layers[0].extra if tensor.name.startswith("per_layer_input_gate"))
+    return next((gate.shape[0] for gate in gates), 0)
+
+
+def _per_layer_inputs(context: Context, spec: ModelSpec, x: Tensor, width: int) -> Tensor:
     """Gemma's embeddings for every layer: [width, tokens, layers]."""
-    graph, tokens, width, count = context.graph, context.batch.tokens, context.style.per_layer_width, len(spec.layers)
+    graph, tokens, count = context.graph, context.batch.tokens, len(spec.layers)
     ids = context.input("per layer tokens", tokens, item=I32)
     own = graph.get_rows(context.weight(-1, "per_layer_token_embd", width * count, spec.vocab_size), ids)
     own = graph.same("scale", graph.reshape(own, width, count, tokens))

@@ -33,7 +33,6 @@ class Style:
         norm_after_rope: head norms stand behind the rotation.
         value_norm: values are normalised.
         post_norm_in_layer: the last norm of a sandwich counts as the layer's own when work is placed.
-        per_layer_width: width of the embedding that every layer gets of its own.
         residual_first, last_residual_first: the residual is the sum's first term, always or behind the feed-forward.
         mixer_first: of the terms of a parallel block the mixer's is first.
         split_projections: a checkpoint's fused query-key-value matrix is stored as three.
@@ -70,7 +69,6 @@ class Style:
     learned_positions: bool = False
     embedding_norm: bool = False
     deepstack: int = 0
-    per_layer_width: int = 0
     joint_projection: bool = False
     inner_norm: bool = False
     weights_first: bool = False

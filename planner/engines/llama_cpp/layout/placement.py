@@ -1,6 +1,7 @@
 """Which device holds which tensor: layers from the end, the output layer first, then overrides.
 
-    first layer on a device   max(n_layer + 1 - n_gpu_layers, 0)
+    first layer on a device   max(n_layer + 1 - n_gpu_layers, 0); before mid-2026 max(n_layer - n_gpu_layers, 0), and
+                              the output layer only beyond n_layer
     device of a layer         the first whose share of the split, added up, exceeds (layer - first) / layers offloaded
 
 Source: llama.cpp v0.5.0 `src/llama-model.cpp` (load_tensors), `common/arg.cpp` (--n-cpu-moe, --cpu-moe).
@@ -29,7 +30,7 @@ class Placement:
         split: shares of the cards.
         overrides: (pattern, device) in the order given; the first that matches wins.
         experts_on_host: experts of that many layers from the front stay in host memory.
-        output_on_host: the output layer, counted as offloaded, stays there too (Ollama drops it first).
+        output_first: the output layer is the first that goes to a card.
     """
 
     devices: int
@@ -38,7 +39,7 @@ class Placement:
     split: tuple[float, ...] = ()
     overrides: tuple[tuple[str, int], ...] = ()
     experts_on_host: int = 0
-    output_on_host: bool = False
+    output_first: bool = True
 
     @property
     def host(self) -> int:
@@ -48,12 +49,12 @@ class Placement:
     @property
     def first(self) -> int:
         """The first layer on a card."""
-        return max(self.layers + 1 - self.offloaded, 0)
+        return max(self.layers + self.output_first - self.offloaded, 0)
 
     @property
     def complete(self) -> bool:
         """Every layer and the output layer are on cards."""
-        return self.devices > 0 and self.offloaded > self.layers and not self.output_on_host
+        return self.devices > 0 and self.offloaded > self.layers
 
     @property
     def pipelined(self) -> bool:
@@ -62,7 +63,9 @@ class Placement:
 
     def device_of(self, layer: int) -> int:
         """Where a layer is; the input side is on the host."""
-        if layer < self.first or layer < 0 or not self.devices or (layer == self.layers and self.output_on_host):
+        if layer < self.first or layer < 0 or not self.devices:
+            return self.host
+        if layer == self.layers and not self.output_first and self.offloaded <= self.layers:
             return self.host
         if self.devices == 1:
             return 0

@@ -19,6 +19,10 @@ from planner.model.tensors import layer_tensors
 EXPERTS: Final = re.compile(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps")
 _LAYER: Final = re.compile(r"blk\.(\d+)\.", re.ASCII)
 _TOWERS: Final = frozenset({Role.VISION, Role.AUDIO, Role.PROJECTOR})
+_INPUT_NAMES: Final = {
+    "embed_tokens_per_layer": "per_layer_token_embd",
+    "per_layer_model_projection": "per_layer_model_proj",
+}
 _SUFFIX: Final = {Role.EXPERT: "_exps", Role.SHARED_EXPERT: "_shexp"}
 
 
@@ -78,7 +82,8 @@ def _stored(model: Model) -> Iterator[GgufTensor]:
 def _of_spec(model: Model, mix: GgmlMix) -> Iterator[GgufTensor]:
     spec, layers = model.spec, len(model.spec.layers)
     for tensor in spec.embeddings:
-        name = "token_embd.weight" if kind_of(tensor) is Kind.TOKEN_EMBEDDING else tensor.name
+        last = tensor.name.removesuffix(".weight").rpartition(".")[2]
+        name = _INPUT_NAMES.get(last, "token_embd") + ".weight" if kind_of(tensor) is not Kind.FIXED else tensor.name
         yield _made(name, tensor, mix, -1)
         if name == "token_embd.weight" and spec.tie_word_embeddings:
             yield _made("output.weight", tensor, mix, layers)

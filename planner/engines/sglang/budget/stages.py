@@ -8,6 +8,7 @@ from fractions import Fraction
 from planner.contract.component import Component, Side
 from planner.engines.sglang.budget.adapters import adapter_slots
 from planner.engines.sglang.budget.free_memory import communicators, context, others
+from planner.engines.sglang.budget.spread import Spread
 from planner.engines.sglang.budget.weights import absorbed_bytes, weights_component, weights_of
 from planner.engines.sglang.pool.cells import Cell, cell_of
 from planner.engines.sglang.pool.compressed import compressed_layers, full_token_bytes
@@ -18,7 +19,7 @@ from planner.engines.sglang.resolve import Resolved
 from planner.engines.sglang.tables.releases import rows_at, rules_at
 from planner.memory.quantisation import WeightScheme
 from planner.memory.sharding import Parallelism, stage_layer_counts, stage_slices
-from planner.memory.weights import stage_weights
+from planner.memory.weights import StageWeights, stage_weights
 from planner.model.model import Model
 from planner.model.spec import Layer
 from planner.model.tensor import Role
@@ -153,15 +154,7 @@ def draft_weights(model: Model, resolved: Resolved, scheme: WeightScheme) -> Com
     spec = model.spec
     if not spec.draft_layers:
         return None
-    parallelism = Parallelism(
-        tensor_parallel_size=resolved.spread.attention_parallel_size,
-        data_parallel_size=resolved.spread.attention_ranks,
-        enable_expert_parallel=resolved.spread.expert_parallel_size > 1,
-    )
-    run = slice(len(spec.layers), len(spec.layers))
-    stage = stage_weights(
-        spec, scheme, parallelism, layers=run, first=True, last=True, with_drafts=True, with_towers=False
-    )
+    stage = _draft_stage(model, resolved.spread, scheme)
     own = sum(size for role, size in stage.by_role if role not in (Role.VISION, Role.AUDIO))
     shared = stage.role_bytes(Role.EMBEDDING, Role.LM_HEAD)
     return Component(
@@ -173,6 +166,26 @@ def draft_weights(model: Model, resolved: Resolved, scheme: WeightScheme) -> Com
         formula=f"{len(spec.draft_layers)} draft layers, with an embedding and a head of their own {own:,}",
         source="SGLang 0.5.9 speculative/eagle_worker.py",
     )
+
+
+def _draft_stage(model: Model, spread: Spread, scheme: WeightScheme) -> StageWeights:
+    """The draft layers on one card, remembered with the model."""
+    key = ("sglang drafts", scheme.label, id(scheme), spread)
+    found = model.memo.get(key)
+    if isinstance(found, StageWeights):
+        return found
+    spec = model.spec
+    parallelism = Parallelism(
+        tensor_parallel_size=spread.attention_parallel_size,
+        data_parallel_size=spread.attention_ranks,
+        enable_expert_parallel=spread.expert_parallel_size > 1,
+    )
+    run = slice(len(spec.layers), len(spec.layers))
+    made = stage_weights(
+        spec, scheme, parallelism, layers=run, first=True, last=True, with_drafts=True, with_towers=False
+    )
+    model.memo[key] = made
+    return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,95 @@
+"""Reinforcement learning and pictures in whole plans: phases, engines, towers; and advice in a practitioner's order."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.hardware.gpus import find_gpu
+from planner.levers.training import TrainingQuestion, training_levers
+from planner.model.load import load_model
+from planner.training.plan import TrainingPlan, plan_training
+from planner.training.recipe import Recipe
+from planner.units import GIB
+
+
+def plan(name: str, gpu: str = "H200", **options: object) -> TrainingPlan:
+    return plan_training(load_model(name), Recipe(**options), find_gpu(gpu), replays=False)  # type: ignore[arg-type]
+
+
+def part(found: TrainingPlan, name: str) -> int:
+    return sum(one.best for one in found.components if one.name == name)
+
+
+_GRPO: dict[str, object] = {"objective": "grpo", "framework": "trl", "method": "lora", "loss": "hf",
+                            "max_completion_length": 1024, "max_seq_length": 2048}  # fmt: skip
+
+
+def test_an_engine_beside_asleep_and_elsewhere() -> None:
+    beside = plan("Qwen/Qwen2.5-7B", generation_share=0.3, vllm_mode="colocate", **_GRPO)
+    assert part(beside, "generation_engine") == int(beside.gpu_memory_bytes * 0.3)
+    elsewhere = plan("Qwen/Qwen2.5-7B", vllm_mode="server", **_GRPO)
+    assert part(elsewhere, "generation_engine") == 0
+    asleep = plan("Qwen/Qwen2.5-7B", generation_share=0.3, vllm_enable_sleep_mode=True, **_GRPO)
+    assert part(asleep, "generation_engine") < part(beside, "generation_engine")
+
+
+@pytest.mark.parametrize(("framework", "entropy", "bytes_a_logit"), [
+    ("trl", 0.0, 8.1), ("verl", 0.0, 8.3), ("verl", 0.001, 14.4), ("openrlhf", 0.0, 8.4),
+])  # fmt: skip
+def test_the_head_of_every_stack(framework: str, entropy: float, bytes_a_logit: float) -> None:
+    """Two lengths apart: what a token's 152,064 logits cost at their peak."""
+    options: dict[str, object] = {"objective": "grpo", "framework": framework, "method": "lora", "dtype": "bfloat16",
+                                  "autocast": "none", "loss": "hf", "entropy_coeff": entropy}  # fmt: skip
+    peaks = []
+    for tokens in (4096, 8192):
+        sizes = {"max_seq_length": tokens, "max_completion_length": tokens}
+        step = plan("Qwen/Qwen2.5-7B", **options, **sizes).step
+        peaks.append(next(p.activation_bytes for p in step.phases if p.name == "loss backward") - step.saved_bytes)
+    assert (peaks[1] - peaks[0]) / 4096 / 152_064 == pytest.approx(bytes_a_logit, abs=0.2)
+
+
+def test_a_picture_in_a_tower_that_is_trained_checkpointed_or_outside() -> None:
+    """One image of 5,120 patches in Qwen2.5-VL: 10.05 GiB trained, 0.39 checkpointed inside the graph, 0 outside."""
+    options: dict[str, object] = {"images_per_sample": 1, "image_size": "896x1120", "max_seq_length": 2048}
+    pixels = 5120 * 1176 * 4
+
+    def saved(**more: object) -> float:
+        text = plan("Qwen/Qwen2.5-VL-7B-Instruct", max_seq_length=2048, **more).step.saved_bytes
+        return (plan("Qwen/Qwen2.5-VL-7B-Instruct", **options, **more).step.saved_bytes - text - pixels) / GIB
+
+    assert saved(method="full", freeze_vision_tower=False) == pytest.approx(10.05, abs=0.01)
+    assert saved(method="lora", gradient_checkpointing=True) == pytest.approx(0.39, abs=0.01)
+    assert saved(method="lora", gradient_checkpointing=True, transformers_version="4.57") == 0
+    assert saved(method="lora") == 0
+
+
+def test_an_evaluation_that_keeps_its_logits() -> None:
+    """200 x 2,048 x 128,256 x 4 B = 195.7 GiB."""
+    kept = plan("meta-llama/Llama-3.1-8B", eval_samples=200, compute_metrics=True)
+    assert kept.peak_phase == "evaluation" and kept.verdict == "does_not_fit"
+    plain = plan("meta-llama/Llama-3.1-8B", eval_samples=200)
+    assert next(one.allocated_bytes for one in kept.phases if one.name == "evaluation") - next(
+        one.allocated_bytes for one in plain.phases if one.name == "evaluation"
+    ) == 210_134_630_400  # fmt: skip
+
+
+def test_selective_checkpoints_keep_products() -> None:
+    """Llama-3-8B, 8,192 tokens: 63,616 B a token and layer against 8,192 of the input alone."""
+    options: dict[str, object] = {"framework": "torchtitan", "method": "full", "max_seq_length": 8192}
+    full, some = (
+        plan("meta-llama/Meta-Llama-3-8B", checkpoint_policy=policy, **options) for policy in ("full", "selective")
+    )
+    assert some.step.saved_bytes - full.step.saved_bytes == 16_676_552_704 - 2_147_483_648
+
+
+@pytest.mark.parametrize(("name", "options"), [
+    ("meta-llama/Llama-3.1-8B", {"method": "lora", "per_device_train_batch_size": 4, "max_seq_length": 4096}),
+    ("Qwen/Qwen2.5-7B", {"method": "full", "attn_implementation": "eager"}),
+])  # fmt: skip
+def test_advice_comes_in_a_practitioners_order(name: str, options: dict[str, object]) -> None:
+    question = TrainingQuestion(model=load_model(name), recipe=Recipe(**options), gpu=find_gpu("4090"))  # type: ignore[arg-type]
+    names = [lever.kind.name for lever in training_levers(question.ask({}))]
+    assert names.index("gradient-checkpointing") < names.index("per-device-train-batch-size") if (
+        "per-device-train-batch-size" in names) else names  # fmt: skip
+    assert names.index("gradient-checkpointing") < names.index("num-gpus") < names.index("max-seq-length")
+    assert names[-1] == "max-seq-length"
