@@ -26,8 +26,6 @@ def web(
 
         from planner.web.app import make_app
     except ImportError as error:
-        raise UsageError(
-            f"web needs the package {error.name}: pip install 'vram-planner[web]'", field="web"
-        ) from None
+        raise UsageError(f"web needs the package {error.name}: pip install 'vram-planner[web]'", field="web") from None
     typer.echo(f"http://{address}:{port}", err=True)
     uvicorn.run(make_app(address=address), host=address, port=port, log_level="warning", access_log=False)

@@ -26,7 +26,9 @@ from planner.web.questions import answer, described
 _LARGEST_BODY: Final = 1 << 16
 _MOST_A_SECOND: Final = 200
 _LOCAL: Final = ("127.0.0.1", "localhost", "[::1]")
-_POLICY: Final = "default-src 'none'; style-src 'self' 'unsafe-inline'; script-src 'self'; connect-src 'self'; img-src data:"
+_POLICY: Final = (
+    "default-src 'none'; style-src 'self' 'unsafe-inline'; script-src 'self'; connect-src 'self'; img-src data:"
+)
 
 
 def make_app(*, address: str = "127.0.0.1") -> FastAPI:

@@ -16,8 +16,8 @@ from urllib.request import Request, urlopen
 import pytest
 import uvicorn
 
-from tests.cli.running import run
 from planner.web.app import make_app
+from tests.cli.running import run
 
 _QUESTION = {"model": "Qwen/Qwen3-8B", "gpu": "4090", "max-model-len": "8192", "concurrency": "4"}
 
@@ -30,7 +30,7 @@ def address() -> Iterator[str]:
     deadline = time.monotonic() + 20
     while not server.started and time.monotonic() < deadline:
         time.sleep(0.01)
-    yield "http://127.0.0.1:%d" % server.servers[0].sockets[0].getsockname()[1]
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     server.should_exit = True
     thread.join(20)
 
