@@ -17,7 +17,7 @@ joined layer by layer); torch `aten/src/ATen/native/SoftMax.cpp`: only half inpu
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from planner.contract.component import Component, exact
@@ -77,8 +77,9 @@ def components_of(
     transient = max(prefill_cache + embedded + fullest, final_cache + joined) - final_cache
     context = cuda_context(run.gpu)
     workspace = cublas_workspace(run.gpu)
+    weights = exact("weights", weights_bytes, f"every tensor as {scheme.label} = {weights_bytes:,}", "config.json")
     return (
-        exact("weights", weights_bytes, f"every tensor as {scheme.label} = {weights_bytes:,}", "config.json"),
+        replace(weights, evidence="assumed") if model.spec.assumed else weights,
         exact(
             "kv_cache",
             final_cache,
