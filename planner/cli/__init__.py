@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "engines": ("planner.cli.schema", "engines"),
     "schema": ("planner.cli.schema", "schema"),
     "check": ("planner.cli.check", "check"),
+    "web": ("planner.cli.web", "web"),
     "probe": ("planner.cli.probe", "app"),
     "validate": ("planner.cli.validate", "validate"),
 }

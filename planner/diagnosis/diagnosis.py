@@ -14,9 +14,9 @@ from planner.diagnosis.messages.likely_lines import likely_lines
 from planner.diagnosis.messages.passages import KEPT_CHARS, TABLE_NEEDLES, Passage, decode, scan
 from planner.diagnosis.result import Diagnosis, Finding, Message, Verdict
 from planner.diagnosis.rules.classify import classify
-from planner.diagnosis.rules.nvidia_smi import judge_smi
-from planner.diagnosis.rules.snapshot import snapshot_findings
-from planner.diagnosis.rules.summary import judge_summary
+from planner.diagnosis.rules.states.nvidia_smi import judge_smi
+from planner.diagnosis.rules.states.snapshot import snapshot_findings
+from planner.diagnosis.rules.states.summary import judge_summary
 from planner.diagnosis.sources import STDIN, kind_of, opened, shown
 from planner.diagnosis.states.memory_summary import gpu_processes, memory_stats, memory_summaries
 from planner.diagnosis.states.nvidia_smi import nvidia_smi, without_header

@@ -90,5 +90,5 @@ class Context:
     def missing(self, argument: Argument, what: str) -> None:
         """A memory input whose word holds a variable without a value."""
         for name in argument.missing:
-            bare = name if name.isidentifier() or name.isdigit() else what
+            bare = name if name.isidentifier() or name.isdecimal() else what.lstrip("-")
             self.launch.need(name, f"has no value in the text ({what})", settle=bare)

@@ -264,7 +264,7 @@ def at_path(node: Any, path: str) -> Any:
     for part in path.split("."):
         if isinstance(node, Map):
             node = node.get(part)
-        elif isinstance(node, list) and part.isdigit():
+        elif isinstance(node, list) and part.isdecimal():
             node = node[int(part)] if int(part) < len(node) else None
         else:
             return None

@@ -69,6 +69,8 @@ def read_launch(text: str, *, name: str = "", settings: Settings | None = None) 
         launch.form = error.form if error.form not in ("unknown", "yaml", "json") else launch.form
         for need in error.needs:
             launch.needs.append(need)
+    except (ValueError, OverflowError):
+        launch.error = "a number in the text is none, or too large to be one"
     except (RecursionError, MemoryError):
         launch.error = "the text is nested too deep to be read"
     if launch.error is not None:

@@ -27,7 +27,7 @@ def scalar(text: str) -> Any:
     if text in _BOOLEANS:
         return _BOOLEANS[text]
     first = text[0]
-    if (first.isdigit() or first in "+-.") and len(text) < 64:
+    if (first.isdecimal() or first in "+-.") and len(text) < 64:
         if _INTEGER.fullmatch(text):
             return _integer(text.replace("_", ""))
         if _FLOAT.fullmatch(text):

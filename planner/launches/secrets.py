@@ -32,7 +32,7 @@ class Secrets:
     def keep(self, name: str, value: str) -> None:
         """Remember the value if its name says that it is secret."""
         value = value.strip()
-        if len(value) >= _SHORTEST and is_secret_name(name) and not value.isdigit() and len(self._values) < 1000:
+        if len(value) >= _SHORTEST and is_secret_name(name) and not value.isdecimal() and len(self._values) < 1000:
             self._values.add(value)
 
     def clean(self, text: str) -> str:

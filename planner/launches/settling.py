@@ -25,7 +25,7 @@ _RECIPE: Final = {
     "micro_batch_size": "per_device_train_batch_size",
     "batch_size": "per_device_train_batch_size",
 }
-_SETTLES: Final = re.compile(r"--set ([\w.$]+)=VALUE")
+_SETTLES: Final = re.compile(r"--set ([\w.$-]+)=VALUE")
 
 
 def apply_settings(launch: Launch, values: Mapping[str, str]) -> None:
@@ -45,7 +45,8 @@ def apply_settings(launch: Launch, values: Mapping[str, str]) -> None:
 
 def _settled(need: str, values: Mapping[str, str]) -> bool:
     named = _SETTLES.search(need)
-    return named is not None and named[1] in values
+    given = {name.replace("-", "_") for name in values}
+    return named is not None and named[1].replace("-", "_") in given
 
 
 def _input(plan: LaunchPlan, name: str) -> tuple[str, str] | None:

@@ -466,3 +466,12 @@ def _timed(text: str, clock: Any) -> float:
     before = clock()
     read(text)
     return float(clock() - before)
+
+
+def test_option_with_a_computed_value_is_settled_by_its_name() -> None:
+    text = "vllm serve a/b --tensor-parallel-size $(nvidia-smi -L | wc -l)"
+    asked = read(text)
+    assert asked.outcome == "partial" and asked.plans[0].gpus is None
+    assert "--set tensor-parallel-size=VALUE" in asked.needs[0]
+    settled = read(text, **{"tensor-parallel-size": "4"})
+    assert settled.outcome == "plan" and settled.plans[0].get("tensor-parallel-size") == 4

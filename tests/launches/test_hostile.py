@@ -135,3 +135,23 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     for name in ("x.sh", "x.yaml", "x.py", "x.md", ""):
         read_launch("vllm serve a/b " + text, name=name)
         read_launch("services:\n a:\n  image: vllm/vllm-openai\n  command: " + text, name=name)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("x.sh", "vllm serve a/b\n# the end"),
+        ("x.sh", "vllm serve a/b\n   \n"),
+        ("x.sh", "# nothing\n\n"),
+        ("x.py", "from vllm import LLM\nif 1is 1: pass\nLLM('a/b')\n"),
+    ],
+)
+def test_ends_and_oddities_are_read(file: str, text: str) -> None:
+    assert len(read_launch(text, name=file).plans) == text.count("a/b")
+
+
+def test_unknown_parts_of_a_dictionary_are_asked_for_and_printed_nowhere() -> None:
+    text = "from vllm import LLM\nLLM('a/b', limit_mm_per_prompt={'image': f()}, **{'max_num_seqs': g()})\n"
+    launch = read_launch(text, name="x.py")
+    assert [need.split(" ")[0] for need in launch.needs] == ["limit_mm_per_prompt", "max_num_seqs"]
+    json.dumps(launch_json(launch))

@@ -207,9 +207,8 @@ def _take(buffer: str, base: int, line: int, limit: int, run: _Run, final: bool,
     """
     # lower() of a few letters is longer (İ): offsets would shift; ASCII lower-casing keeps them
     lines = buffer.lower() if buffer.isascii() else buffer.translate(_LOWER)
-    flat = lines.translate(_WHITE)
     counted, counted_to, is_continued = line, 0, run.is_continued
-    for low, last, following in _spans(_hits(flat, max(0, run.done - base), limit, lines)):
+    for low, last, following in _spans(_hits(lines, max(0, run.done - base), limit)):
         if following is None and not final and limit - last <= JOIN_CHARS:
             return _Run(base + low, is_continued)
         begin = _line_start(buffer, max(0, low - BEFORE_CHARS))
@@ -236,25 +235,35 @@ _WHITE: dict[int, int | str | None] = {ord(c): " " for c in "\t\n\r\v\f\x85\xa0"
 _LOWER: dict[int, int | str | None] = {c: c + 32 for c in range(ord("A"), ord("Z") + 1)}
 
 
-def _hits(flat: str, start: int, limit: int, lines: str) -> list[int]:
+def _hits(lines: str, start: int, limit: int) -> list[int]:
     found: list[int] = []
-    shapes = _shapes(lines)
-    occurs: dict[str, bool] = {}
-    for anchor, bare, words in hot_words():
-        if shapes is None:
-            for word in words:
-                if word not in occurs:
-                    occurs[word] = word in flat
-            if not all(occurs[word] for word in words):
-                continue
-        elif bare not in shapes:
-            continue
+    for anchor, flat in _possible(lines):
         at = flat.find(anchor, start)
         while 0 <= at < limit:
             found.append(at)
             # one hit a hundred characters is enough to mark a place
             at = flat.find(anchor, at + 100)
     return sorted(found)
+
+
+def _possible(lines: str) -> Iterator[tuple[str, str]]:
+    """The anchors that the text may hold, each with the text in which line breaks are spaces."""
+    shapes = _shapes(lines)
+    if shapes is not None:
+        flat = ""
+        for anchor, bare, _ in hot_words():
+            if bare in shapes:
+                flat = flat or lines.translate(_WHITE)
+                yield anchor, flat
+        return
+    flat = lines.translate(_WHITE)
+    occurs: dict[str, bool] = {}
+    for anchor, _, words in hot_words():
+        for word in words:
+            if word not in occurs:
+                occurs[word] = word in flat
+        if all(occurs[word] for word in words):
+            yield anchor, flat
 
 
 _HEX: dict[int, int | str | None] = {ord(c): None for c in "0123456789abcdef"}

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from planner.diagnosis.messages.programs import first_named
+
 _PLACES: Final = (
     (
         "slurm",
+        ("slurm", "SLURM", "srun", "sbatch", "OUT_OF_MEMORY"),
         re.compile(
             r"\bslurmstepd\b|\bsrun: |\bsbatch\b|\bSLURM_\w+|\bslurm_script\b|State ?[:=] "
             r"?OUT_OF_MEMORY"
@@ -15,6 +18,20 @@ _PLACES: Final = (
     ),
     (
         "kubernetes",
+        (
+            "kube",
+            "CrashLoop",
+            "Terminated",
+            "terminated",
+            "pod/",
+            "containerStatuses",
+            "low on resource",
+            "Evicted",
+            "restartCount",
+            "lastState",
+            "OOMKilled",
+            "Back-off",
+        ),
         re.compile(
             r"\bkubectl\b|\bkubelet\b|/kubepods|\bkubepods|CrashLoopBackOff|Last State: {1,20}Terminated|\bpod/[\w-]+"
             r"|containerStatuses|terminated: ?\{|The node was low on resource|\bEvicted\b|restartCount|lastState"
@@ -23,6 +40,7 @@ _PLACES: Final = (
     ),
     (
         "docker",
+        ("docker", "xited ", " | ", "containerd", "podman", "entrypoint.sh", "/workspace/", "HostConfig"),
         re.compile(
             r"\bdocker\b|\bExited \(137\)|\bdocker-[0-9a-f]{3,64}\.scope|/docker[/-]|\bexited with code 137\b"
             r"|^[\w.-]{1,64} {1,8}\| |\bcontainerd\b|\bpodman\b"
@@ -33,15 +51,21 @@ _PLACES: Final = (
     ),
     (
         "systemd",
+        ("systemd", ".service:", "status=9/KILL", "system.slice", "oom-kill"),
         re.compile(
             r"\bsystemd(?:\[\d+\])?: |systemd-oomd|\.service: (?:Main process exited|Failed with result|A process of "
             r"this unit)"
             r"|status=9/KILL|/system\.slice/|result 'oom-kill'"
         ),
     ),
-    ("wsl", re.compile(r"\bWSL2?\b|\b[Ww]sl/|microsoft-standard|/mnt/[a-z]/(?:Users|home)|vmmem")),
+    (
+        "wsl",
+        ("WSL", "sl/", "microsoft-standard", "/mnt/", "vmmem"),
+        re.compile(r"\bWSL2?\b|\b[Ww]sl/|microsoft-standard|/mnt/[a-z]/(?:Users|home)|vmmem"),
+    ),
     (
         "windows",
+        ("\\", "Windows", "WDDM", "1455", "aging file", "agefile"),
         re.compile(
             r"[A-Za-z]:\\{1,2}(?:Users|Program|Python|ProgramData|AI|ComfyUI|Windows|stable)|\bWindows (?:10|11"
             r"|Server)\b"
@@ -49,10 +73,10 @@ _PLACES: Final = (
             re.IGNORECASE,
         ),
     ),
-    ("colab", re.compile(r"/content/|\bcolab\b|/kaggle/", re.IGNORECASE)),
+    ("colab", ("/content/", "olab", "/kaggle/"), re.compile(r"/content/|\bcolab\b|/kaggle/", re.IGNORECASE)),
 )
 
 
 def place_of(text: str) -> str:
     """ "slurm", "kubernetes", "systemd", "docker", "wsl", "windows", "colab", or "" when nothing says."""
-    return next((name for name, pattern in _PLACES if pattern.search(text)), "")
+    return first_named(_PLACES, text)

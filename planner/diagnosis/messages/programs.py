@@ -76,35 +76,57 @@ _SERVERS: Final = (
     ("exllama", re.compile(r"/(?:exllamav[23]|tabbyAPI)/")),
     ("lmdeploy", re.compile(r"/lmdeploy/")),
 )
-# The form of a program's own log lines and of the command that starts it.
+# The form of a program's own log lines and of the command that starts it, after texts of which one must occur.
 _LINES: Final = (
-    ("sglang", re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [TDEP]P\d{1,3})+\]|sglang\.launch_server", re.M)),
+    (
+        "sglang",
+        ("sglang.launch_server", "TP", "DP", "EP", "PP"),
+        re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [TDEP]P\d{1,3})+\]|sglang\.launch_server", re.M),
+    ),
     (
         "vllm",
+        ("pid=", "INFO ", "WARNING ", "ERROR ", "vllm serve", "vllm.entrypoints"),
         re.compile(
             r"\((?:EngineCore|VllmWorker|Worker(?:_[A-Z]{2}\d{1,3})*|APIServer|ApiServer)[\w ]{0,24}(?:rank=\d{1,4} "
             r")?pid=\d"
-            r"|^[^\n]{0,120}\b(?:INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w/]{1,60}\.py:\d"
+            r"|\b(?:INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w/]{1,60}\.py:\d"
             r"|^[^\n]{0,40}\bvllm serve\b|-m vllm\.entrypoints",
             re.M,
         ),
     ),
-    ("tgi", re.compile(r"\btext_generation_(?:launcher|router|server|client)\b|text-generation-launcher")),
-    ("tensorrt-llm", re.compile(r"^[^\n]{0,60}\[TensorRT-LLM\]|\btrtllm-serve\b", re.M)),
-    ("axolotl", re.compile(r"\[axolotl\.|^[^\n]{0,60}\baxolotl (?:train|preprocess)\b|axolotl\.cli\.train", re.M)),
-    ("llama-factory", re.compile(r"llamafactory-cli train|llamafactory\.(?:hparams|train)")),
+    (
+        "tgi",
+        ("text_generation", "text-generation"),
+        re.compile(r"\btext_generation_(?:launcher|router|server|client)\b|text-generation-launcher"),
+    ),
+    (
+        "tensorrt-llm",
+        ("[TensorRT-LLM]", "trtllm-serve"),
+        re.compile(r"^[^\n]{0,60}\[TensorRT-LLM\]|\btrtllm-serve\b", re.M),
+    ),
+    (
+        "axolotl",
+        ("axolotl",),
+        re.compile(r"\[axolotl\.|^[^\n]{0,60}\baxolotl (?:train|preprocess)\b|axolotl\.cli\.train", re.M),
+    ),
+    ("llama-factory", ("llamafactory",), re.compile(r"llamafactory-cli train|llamafactory\.(?:hparams|train)")),
     (
         "comfyui",
+        ("!!! Exception", "Prompt executed", "got prompt", "Requested to load"),
         re.compile(
             r"!!! Exception during processing !!!|^Prompt executed in |got prompt$|Requested to load "
             r"\w+$",
             re.M,
         ),
     ),
-    ("ollama", re.compile(r"\blevel=\w+ source=\w+\.go:\d|\bollama (?:run|serve)\b|llama runner process")),
-    ("unsloth", re.compile(r"==\(\(=+\)\)==\s+Unsloth")),
-    ("deepspeed", re.compile(r"^\[\d{4}-\d\d-\d\d [\d:,]{8,12}\] \[\w+\] \[\w+\.py:\d+:\w+\]", re.M)),
-    ("lmdeploy", re.compile(r"lmdeploy serve\b|\blmdeploy - ")),
+    (
+        "ollama",
+        ("source=", "ollama ", "llama runner"),
+        re.compile(r"\blevel=\w+ source=\w+\.go:\d|\bollama (?:run|serve)\b|llama runner process"),
+    ),
+    ("unsloth", ("Unsloth",), re.compile(r"==\(\(=+\)\)==\s+Unsloth")),
+    ("deepspeed", ("] [",), re.compile(r"^\[\d{4}-\d\d-\d\d [\d:,]{8,12}\] \[\w+\] \[\w+\.py:\d+:\w+\]", re.M)),
+    ("lmdeploy", ("lmdeploy",), re.compile(r"lmdeploy serve\b|\blmdeploy - ")),
 )
 # A step of training as its progress bar or its loss line shows it, and a script that says what it is by its name.
 _TRAINING: Final = re.compile(
@@ -140,7 +162,18 @@ def program_of(frames: Sequence[Frame], text: str) -> tuple[str, str]:
             return name, server[1] if server[0] > max(places) else ""
     if server[1]:
         return server[1], ""
-    return next((name for name, pattern in _LINES if pattern.search(text)), ""), ""
+    return first_named(_LINES, text), ""
+
+
+def first_named(table: Sequence[tuple[str, tuple[str, ...], re.Pattern[str]]], text: str) -> str:
+    """The first entry of which a text occurs and whose pattern matches; "" when none does.
+
+    Looking for plain texts first takes a hundredth of the patterns' time, which a log of errors pays for each.
+    """
+    for name, needles, pattern in table:
+        if any(needle in text for needle in needles) and pattern.search(text):
+            return name
+    return ""
 
 
 def _last(frames: Sequence[Frame], paths: Sequence[tuple[str, re.Pattern[str]]]) -> tuple[int, str]:
@@ -160,7 +193,7 @@ def trade_of(program: str, phase: str, frames: Sequence[Frame], text: str) -> st
     training = phase in ("backward", "optimizer") or any(
         _TRAIN_CODE.search(f.code) or _TRAIN_PATHS.search(f.path) or _TRAIN_PATH.search(f.path) for f in frames
     )
-    if named == "train" or training or _TRAINING.search(text):
+    if named == "train" or training or (("loss" in text or "poch " in text) and _TRAINING.search(text)):
         return "train"
     if phase in ("graph_capture", "kv_cache", "profile"):
         return "serve"

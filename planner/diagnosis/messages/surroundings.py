@@ -74,7 +74,7 @@ def context_of(text: str, raw: str, start: int, end: int, family: str) -> dict[s
     found: dict[str, str] = {}
     frames = frames_around(around, start - low, end - low)
     _program(found, frames, around, before, raw[low:high], family)
-    times = [m.group(1) for m in _TIME.finditer(text[low : end + 1])]
+    times = [m.group(1) for m in _TIME.finditer(text[max(0, start - _NEAR_CHARS) : end + 1])]
     if times:
         found["time"] = times[-1].split(" ", 1)[1] if times[-1][0].isalpha() and times[-1][1].isalpha() else times[-1]
     settings = _allocator_setting(around)
@@ -97,7 +97,7 @@ def context_of(text: str, raw: str, start: int, end: int, family: str) -> dict[s
     asked = _UTILIZATION.search(around)
     if asked:
         found.setdefault("gpu_memory_utilization", asked.group(1))
-    place = place_of(text[max(0, start - _NEAR_CHARS) : end + _NEAR_CHARS])
+    place = place_of(raw[max(0, start - _NEAR_CHARS) : end + _NEAR_CHARS])
     if place:
         found["place"] = place
     if place in ("windows", "wsl"):

@@ -32,6 +32,8 @@ def frames_around(text: str, start: int, end: int) -> list[Frame]:
     The traceback before the message counts, since Python prints it there; without one, that after it (logs that print
     the error first, and re-raised errors).
     """
+    if not _has_frames(text):
+        return []
     before = list(_FRAME.finditer(text, 0, start))
     heads = [m.start() for m in _HEAD.finditer(text, 0, start)]
     if heads:
@@ -53,7 +55,11 @@ def frames_around(text: str, start: int, end: int) -> list[Frame]:
 
 def all_frames(text: str) -> list[Frame]:
     """Every frame in the text, of whatever traceback."""
-    return _read(list(_FRAME.finditer(text)), text, len(text))
+    return _read(list(_FRAME.finditer(text)), text, len(text)) if _has_frames(text) else []
+
+
+def _has_frames(text: str) -> bool:
+    return 'File "' in text or ".py:" in text
 
 
 def _apart(one: re.Match[str], other: re.Match[str]) -> bool:

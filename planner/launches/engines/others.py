@@ -159,6 +159,7 @@ def read_ollama(
         if wanted is None:
             context.launch.need("model", "the server loads what it is asked for", settle="model")
         plan.model = context.settings.values.get("model") or wanted
+        settle_gpus(context, plan, around, environment)
         return plan
     names = [word for word in rest if not word.text.startswith("-")]
     if not settle_model(context, plan, names[0] if names else None, around):

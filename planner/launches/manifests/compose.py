@@ -235,7 +235,7 @@ class _Compose:
                 around.gpus, around.device = len(filled), ",".join(filled)
             elif str(count) == "all" or count is None:
                 around.gpus_unknown = True
-            elif str(count).isdigit():
+            elif str(count).isdecimal():
                 around.gpus = int(str(count))
         for one in as_list(service.get("devices")):
             found = re.match(r"nvidia\.com/gpu=(.+)", text_of(one) or "")

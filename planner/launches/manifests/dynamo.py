@@ -30,7 +30,7 @@ def _service(context: Context, name: str, service: Map) -> None:
     limits = as_map(at_path(service, "resources.limits")) or as_map(at_path(service, "resources.requests"))
     count = text_of(limits.get("gpu")) or text_of(limits.get("nvidia.com/gpu"))
     nodes = at_path(service, "multinode.nodeCount")
-    if count and count.isdigit():
+    if count and count.isdecimal():
         group = nodes if isinstance(nodes, int) and nodes > 1 else 1
         around.gpus, around.group_gpus = int(count) * group, group > 1
         around.nodes = group if group > 1 else None

@@ -46,7 +46,7 @@ def pod_card(context: Context, spec: Map) -> Card | None:
             return card_of(source, values[0])
         return _smallest(context, [card_of(source, value) for value in values])
     memory_label = labels.get("nvidia.com/gpu.memory")
-    if memory_label and len(memory_label) == 1 and memory_label[0].isdigit():
+    if memory_label and len(memory_label) == 1 and memory_label[0].isdecimal():
         return Card(
             f"{memory_label[0]} MiB",
             None,

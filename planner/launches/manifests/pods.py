@@ -197,7 +197,7 @@ def devices(context: Context, container: Map, around: Surroundings, group: int =
             if not _GPU_KEYS.fullmatch(str(key)):
                 continue
             text = text_of(value) or ""
-            if text.isdigit():
+            if text.isdecimal():
                 around.gpus = int(text) * group
                 around.group_gpus = group > 1
                 around.nodes = group if group > 1 else around.nodes

@@ -54,7 +54,7 @@ def _model_spec(context: Context, spec: Map, engine: Map) -> None:
     gpus = spec.get("requestGPU")
     if isinstance(gpus, int):
         around.gpus = gpus
-    elif isinstance(gpus, str) and gpus.isdigit():
+    elif isinstance(gpus, str) and gpus.isdecimal():
         around.gpus = int(gpus)
     kind = text_of(spec.get("requestGPUType")) or ""
     if "mig-" in kind:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any, Final
@@ -106,7 +107,9 @@ def parse(text: str, first_line: int = 1) -> tuple[ast.Module, list[ast.AST]]:
     """
     lines = [_MAGIC.sub(r"\1pass", line) if _MAGIC.match(line) else line for line in text.split("\n")]
     try:
-        tree = ast.parse("\n".join(lines))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the script, not ours
+            tree = ast.parse("\n".join(lines))
     except SyntaxError as error:
         raise LaunchError(
             f"line {(error.lineno or 1) + first_line - 1}: not Python: {error.msg}", form="python"

@@ -10,7 +10,7 @@ from planner.launches.engines.options import options
 from planner.launches.engines.server import start_plan
 from planner.launches.engines.vllm import finish, put_keyword
 from planner.launches.python.module import FoundCall
-from planner.launches.python.values import Known, Unknown
+from planner.launches.python.values import Known, Unknown, unknown_in
 from planner.launches.record import LaunchPlan, Value
 from planner.launches.shell.expansion import Argument
 
@@ -85,6 +85,8 @@ def _vllm(script: Script, call: FoundCall, around: Surroundings, *, usage: str |
         if name == "model":
             model = _model(value, line)
             continue
+        inner = unknown_in(value.value) if isinstance(value, Known) else None
+        value = inner or value
         if isinstance(value, Unknown):
             option = known.get(name)
             if option is not None and option.role in ("input", "compilation"):
@@ -142,8 +144,9 @@ def _ray(script: Script, call: FoundCall, around: Surroundings) -> None:
     plan = start_plan(context, "vllm", around, {})
     line = script.line(call.node)
     for name, value in engine.items():
-        if isinstance(value, Unknown):
-            context.launch.need(f"{name} (line {line})", value.why, settle=value.settle or name)
+        inner = unknown_in(value)
+        if inner is not None:
+            context.launch.need(f"{name} (line {line})", inner.why, settle=inner.settle or name)
         else:
             put_keyword(context, plan, name, value, line)
     source = loading.get("model_source") or loading.get("model_id")
@@ -164,7 +167,7 @@ def _simple(script: Script, call: FoundCall, around: Surroundings, engine: str, 
     for name, (value, line, _) in arguments.items():
         if name in ("model", "model_path"):
             model = _model(value, line)
-        elif isinstance(value, Known) and not isinstance(value.value, Unknown):
+        elif isinstance(value, Known) and unknown_in(value.value) is None:
             given = map_given(engine, {name: value.value})
             read_given(
                 context, plan, [type(g)(g.option, g.spelled, g.values, line, g.negated) for g in given], how=value.how
@@ -181,7 +184,7 @@ def _llama(script: Script, call: FoundCall, around: Surroundings) -> None:
     plan: LaunchPlan = start_plan(context, "llama.cpp", around, {})
     arguments = script.arguments(call, ("model_path",))
     for name, (value, line, _) in arguments.items():
-        if name in _LLAMA and isinstance(value, Known):
+        if name in _LLAMA and isinstance(value, Known) and unknown_in(value.value) is None:
             plan.inputs[_LLAMA[name]] = Value(value.value, line, script.file, value.how)
     path = arguments.get("model_path") or arguments.get("repo_id")
     if path is not None:

@@ -16,7 +16,7 @@ from planner.launches.python.training_names import (
     TRAINING,
     UNSLOTH,
 )
-from planner.launches.python.values import Known, Unknown
+from planner.launches.python.values import Known, Unknown, unknown_in
 from planner.launches.record import Value
 from planner.launches.trainers.recipe import Run
 
@@ -79,11 +79,13 @@ class _Reader:
             else:
                 launch.need(shown, f"{value.why} (line {line})", settle=value.settle or name)
             return
+        inner = unknown_in(value.value)
+        if inner is not None:
+            self.put(name, inner, line, shown=shown)
+            return
         if value.how != "stated":
             self.hows.append(f"{name} ({value.how})")
-        if isinstance(value.value, Unknown):
-            self.put(name, value.value, line, shown=shown)
-        elif value.value is not None:
+        if value.value is not None:
             self.run.fields[name] = Value(value.value, line, self.script.file, value.how)
 
     def config(self, call: FoundCall) -> None:

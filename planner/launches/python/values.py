@@ -50,6 +50,14 @@ class Module:
 TORCH_TYPES: Final = ("bfloat16", "float16", "half", "float32", "float", "float64", "int8", "uint8")
 
 
+def unknown_in(value: Any) -> Unknown | None:
+    """The first part of a list or dictionary that could not be read."""
+    if isinstance(value, Unknown):
+        return value
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return next((found for found in map(unknown_in, parts) if found is not None), None)
+
+
 def arithmetic(operator: ast.operator, a: float, b: float, how: str) -> Known | Unknown:
     try:
         if isinstance(operator, ast.Add):

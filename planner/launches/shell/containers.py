@@ -132,7 +132,7 @@ def _host(around: Surroundings, name: str, text: str) -> None:
 
 def _gpus(text: str, around: Surroundings) -> None:
     bare = text.strip("'\"")
-    if bare.isdigit():
+    if bare.isdecimal():
         around.gpus = int(bare)
         return
     found = re.search(r"(?:^|[,\"'])device=([^\"']+)", bare)

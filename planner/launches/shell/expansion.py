@@ -106,7 +106,7 @@ class Expander:
         variable = self.variables.get(name)
         if variable is not None and variable.items is not None and index in ("@", "*"):
             return list(variable.items)
-        if variable is not None and variable.items is not None and index and index.isdigit():
+        if variable is not None and variable.items is not None and index and index.isdecimal():
             return variable.items[int(index) : int(index) + 1]
         if index in ("@", "*") and variable is None and not found[3]:
             return [Argument(f"${{{part.text}}}", word.line, missing=(name,))]

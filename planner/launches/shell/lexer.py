@@ -53,6 +53,8 @@ class _Lexer:
         while self.at < len(self.text):
             if fresh and not self.pending:
                 self._skip_nothing()
+                if self.at >= len(self.text):
+                    break
             before = len(self.tokens)
             self._step()
             last = self.tokens[-1] if len(self.tokens) > before else None

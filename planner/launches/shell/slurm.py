@@ -18,7 +18,7 @@ def slurm_environment(words: list[str], around: Surroundings) -> dict[str, Any]:
             str(max(1, around.gpus // nodes)), 1, "#SBATCH"
         )
     tasks = next((w.partition("=")[2] for w in words if w.startswith("--ntasks-per-node=")), "")
-    if tasks.isdigit():
+    if tasks.isdecimal():
         found["SLURM_NTASKS_PER_NODE"] = Variable(tasks, 1, "#SBATCH")
         found["SLURM_NTASKS"] = Variable(str(int(tasks) * nodes), 1, "#SBATCH")
     return found

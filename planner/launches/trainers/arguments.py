@@ -231,7 +231,7 @@ def plain(text: str) -> Any:
     value = scalar(text)
     if isinstance(value, str):
         try:
-            return float(value) if value[:1].isdigit() or value[:1] in "-." else value
+            return float(value) if value[:1].isdecimal() or value[:1] in "-." else value
         except ValueError:
             return value
     return value

@@ -42,7 +42,7 @@ def read_cli(context: Context, words: list[Argument]) -> list[Run]:
         documents = read_yaml(found[0], form="axolotl", first_line=found[1])
         run = read_config(context, as_map(documents[0] if documents else None), fields, file=found[2])
     processes = fields.get("num_processes") or fields.get("nproc_per_node")
-    if processes is not None and str(processes.value).isdigit():
+    if processes is not None and str(processes.value).isdecimal():
         run.processes = int(processes.value)
         run.fields["processes"] = processes
     return [run]

@@ -43,9 +43,9 @@ def complete(
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     count = device_count(visible.text)[0] if visible is not None and not visible.missing else None
     local = environment.get("NPROC_PER_NODE")
-    if processes is None and local is not None and local.text.isdigit():
+    if processes is None and local is not None and local.text.isdecimal():
         nnodes = environment.get("NNODES")
-        spread.nodes = int(nnodes.text) if nnodes is not None and nnodes.text.isdigit() else spread.nodes
+        spread.nodes = int(nnodes.text) if nnodes is not None and nnodes.text.isdecimal() else spread.nodes
         processes = int(local.text) * spread.nodes
     forced = environment.get("FORCE_TORCHRUN")
     if processes is None and plan.tool == "llamafactory":

@@ -29,7 +29,7 @@ def defaults(framework: str, version: str | None, stated: Mapping[str, Value]) -
     for row in _default_rows():
         if row["framework"] != framework or row["input"] in stated or not row["value"]:
             continue
-        asked = release(version) if version and version[0].isdigit() else (999, 0, 0)
+        asked = release(version) if version and version[0].isdecimal() else (999, 0, 0)
         if row["from"] and asked < release(row["from"]):
             continue
         if row["below"] and asked >= release(row["below"]):
@@ -39,7 +39,7 @@ def defaults(framework: str, version: str | None, stated: Mapping[str, Value]) -
             text == "true"
             if text in ("true", "false")
             else int(text)
-            if text.isdigit()
+            if text.isdecimal()
             else float(text)
             if re.fullmatch(r"\d+\.\d+", text)
             else text

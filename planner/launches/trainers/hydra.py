@@ -146,7 +146,7 @@ def read_openrlhf(context: Context, kind: str, words: list[Argument]) -> list[Ru
     put_model(context, run, at("model.model_name_or_path", "actor.model_name_or_path", "pretrain"))
     fields = run.fields
     rank = at("ds.lora.rank", "lora_rank")
-    run.adapters = rank is not None and str(rank.value).isdigit() and int(rank.value) > 0
+    run.adapters = rank is not None and str(rank.value).isdecimal() and int(rank.value) > 0
     if run.adapters and rank is not None:
         fields["lora_r"] = rank
         targets = at("ds.lora.target_modules", "target_modules")
@@ -188,17 +188,20 @@ def read_openrlhf(context: Context, kind: str, words: list[Argument]) -> list[Ru
     if stage is not None and str(stage.value) in ("0", "1", "2", "3"):
         fields["sharding"] = Value("ddp" if str(stage.value) == "0" else f"zero{stage.value}", stage.line, stage.file)
     prompt, answer = at("data.prompt_max_len", "prompt_max_len"), at("rollout.generate_max_len", "generate_max_len")
-    if prompt is not None and answer is not None and str(prompt.value).isdigit() and str(answer.value).isdigit():
+    if prompt is not None and answer is not None and str(prompt.value).isdecimal() and str(answer.value).isdecimal():
         fields["max_length"] = Value(int(prompt.value) + int(answer.value), answer.line, answer.file)
     share = at("vllm.gpu_memory_utilization", "vllm_gpu_memory_utilization")
     together = at("train.colocate_all", "colocate_all_models", "vllm.colocate_with_actor", "colocate_actor_vllm")
     if share is not None and together is not None:
-        run.put("generation-share", float(share.value), share)
+        run.fields["share"] = share
+        part = run.number("share", whole=False)
+        if part is not None:
+            run.put("generation-share", part.value, share)
     elif share is not None:
         context.launch.note("the generation engines have GPUs of their own: they are planned apart")
     gpus, nodes = at("actor.num_gpus_per_node", "actor_num_gpus_per_node"), at("actor.num_nodes", "actor_num_nodes")
-    if gpus is not None and str(gpus.value).isdigit():
-        run.plan.nodes = int(nodes.value) if nodes is not None and str(nodes.value).isdigit() else 1
+    if gpus is not None and str(gpus.value).isdecimal():
+        run.plan.nodes = int(nodes.value) if nodes is not None and str(nodes.value).isdecimal() else 1
         run.processes = int(gpus.value) * run.plan.nodes
         fields["processes"] = Value(run.processes, gpus.line, gpus.file)
     return [run]

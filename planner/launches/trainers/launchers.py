@@ -132,7 +132,7 @@ def _torchrun(context: Context, words: list[Argument], spread: Spread) -> tuple[
             context.missing(nodes, "--nnodes")
     if per_node is None:
         spread.per_node = 1
-    elif per_node.text.isdigit():
+    elif per_node.text.isdecimal():
         spread.per_node = int(per_node.text)
     else:
         spread.unknown = True

@@ -13,7 +13,8 @@ from planner.version import __version__
 
 
 @cache
-def _style() -> str:
+def style() -> str:
+    """The style sheet of every page."""
     return files("planner.report.html").joinpath("style.css").read_text("utf-8")
 
 
@@ -24,7 +25,7 @@ def page(title: str, body: Iterable[str]) -> str:
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport"'
         f' content="width=device-width,initial-scale=1"><meta name="generator" content="vram-planner {__version__}">'
-        f"<title>{head}</title><style>{_style()}</style></head>\n<body>\n<main>\n{parts}\n</main>\n"
+        f"<title>{head}</title><style>{style()}</style></head>\n<body>\n<main>\n{parts}\n</main>\n"
         f"<footer>vram-planner {__version__}, {date.today().isoformat()}. Sizes are GiB = 2<sup>30</sup> bytes, per"
         " GPU.</footer>\n</body></html>"
     )

@@ -37,6 +37,8 @@ def build(context: Context, spec: ModelSpec, layers: Sequence[int]) -> None:
         x = _BLOCKS[style.block](context, index, layer, x, rows)
         if per_layer is not None:
             x = _add_per_layer(context, index, x, per_layer)
+            # the layer's own scale, which changes nothing in the models without such embeddings
+            x = graph.same("mul", x, context.weight(index, "layer_output_scale", 1))
         if index < style.deepstack:
             whole = context.inputs["deepstack"]
             x = graph.same("add", x, graph.view(whole, (spec.hidden_size, context.batch.tokens), (whole.nb[1],)))
@@ -234,8 +236,8 @@ def _per_layer_inputs(context: Context, spec: ModelSpec, x: Tensor, width: int) 
     own = graph.get_rows(context.weight(-1, "per_layer_token_embd", width * count, spec.vocab_size), ids)
     own = graph.same("scale", graph.reshape(own, width, count, tokens))
     graph.expand(own)
-    shared = graph.same("scale", graph.mul_mat(context.weight(-1, "per_layer_model_proj", x.ne[0], width * count), x))
-    shared = context.norm(-1, "per_layer_proj_norm", graph.reshape(shared, width, count, tokens))
+    shared = graph.same("scale", graph.mul_mat(context.weight(0, "per_layer_model_proj", x.ne[0], width * count), x))
+    shared = context.norm(0, "per_layer_proj_norm", graph.reshape(shared, width, count, tokens))
     total = graph.same("scale", graph.same("add", shared, own))
     return graph.cont(graph.permute(total, 0, 2, 1, 3))
 

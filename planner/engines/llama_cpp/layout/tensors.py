@@ -23,6 +23,8 @@ _INPUT_NAMES: Final = {
     "embed_tokens_per_layer": "per_layer_token_embd",
     "per_layer_model_projection": "per_layer_model_proj",
 }
+#: Made with the first layer, and placed with it.
+_OF_FIRST_LAYER: Final = ("per_layer_model_proj.weight",)
 _SUFFIX: Final = {Role.EXPERT: "_exps", Role.SHARED_EXPERT: "_shexp"}
 
 
@@ -73,6 +75,8 @@ def _stored(model: Model) -> Iterator[GgufTensor]:
         layer = int(numbered[1]) if numbered else layers if tensor.name.startswith("output") else -1
         if numbered and layer >= layers:
             continue  # nextn layers are loaded with a draft context
+        if tensor.name in _OF_FIRST_LAYER:
+            layer = 0
         yield GgufTensor(tensor.name, tensor.nbytes, layer, tensor.numel, tensor.shape[-1] if tensor.shape else 1)
     if not any(tensor.name == "output.weight" for tensor in model.stored):
         head = next(tensor for tensor in model.stored if tensor.name == "token_embd.weight")
@@ -84,7 +88,7 @@ def _of_spec(model: Model, mix: GgmlMix) -> Iterator[GgufTensor]:
     for tensor in spec.embeddings:
         last = tensor.name.removesuffix(".weight").rpartition(".")[2]
         name = _INPUT_NAMES.get(last, "token_embd") + ".weight" if kind_of(tensor) is not Kind.FIXED else tensor.name
-        yield _made(name, tensor, mix, -1)
+        yield _made(name, tensor, mix, 0 if name in _OF_FIRST_LAYER else -1)
         if name == "token_embd.weight" and spec.tie_word_embeddings:
             yield _made("output.weight", tensor, mix, layers)
     for tensor in spec.head:

@@ -1,0 +1,1 @@
+"""Readings of what reports a state: summaries, nvidia-smi, snapshots."""
