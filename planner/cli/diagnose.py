@@ -38,17 +38,27 @@ class Asked:
 
     model: Annotated[
         str | None,
-        option("The model that ran; with it the inputs of serve are read, or those of train.", "--model", panel=_RAN,
-               ours=True, common=True),
-    ] = None  # fmt: skip
+        option(
+            "The model that ran; with it the inputs of serve are read, or those of train.",
+            "--model",
+            panel=_RAN,
+            ours=True,
+            common=True,
+        ),
+    ] = None
     train: Annotated[
         bool, option("It was a fine-tune, not a server.", "--train", panel=_RAN, ours=True, common=True)
     ] = False
     lengths: Annotated[
         str | None,
-        option("Sequence lengths in tokens, a file or figures (512, 512x20): pad to what?", "--lengths",
-               panel=_LENGTHS, ours=True, common=True),
-    ] = None  # fmt: skip
+        option(
+            "Sequence lengths in tokens, a file or figures (512, 512x20): pad to what?",
+            "--lengths",
+            panel=_LENGTHS,
+            ours=True,
+            common=True,
+        ),
+    ] = None
     max_waste: Annotated[
         float, option("The most padding, in per cent of all padded tokens.", "--max-waste", panel=_LENGTHS, ours=True)
     ] = DEFAULT_WASTE_PERCENT
@@ -57,9 +67,14 @@ class Asked:
     ] = DEFAULT_MULTIPLE
     more: Annotated[
         bool,
-        option("After the first screen: figures, reasons, cautions, all remedies.", "--more", panel=_ANSWER, ours=True,
-               common=True),
-    ] = False  # fmt: skip
+        option(
+            "After the first screen: figures, reasons, cautions, all remedies.",
+            "--more",
+            panel=_ANSWER,
+            ours=True,
+            common=True,
+        ),
+    ] = False
     format: Annotated[
         str, option("How to print.", "--format", panel=_ANSWER, choices=FORMATS, ours=True, common=True)
     ] = "table"

@@ -60,9 +60,12 @@ def probe_serve(
     """
     subject = read_subject(model)
     workload = Generation(
-        dtype=dtype, attn_implementation=attn_implementation, batch_size=batch_size, input_len=input_len,
+        dtype=dtype,
+        attn_implementation=attn_implementation,
+        batch_size=batch_size,
+        input_len=input_len,
         output_len=output_len,
-    )  # fmt: skip
+    )
     if dry_run:
         from planner.probe.session import dry_run as describe
         from planner.report.probe import render_dry_run
@@ -123,14 +126,24 @@ def probe_train(
     targets = () if lora_target_modules is None else _targets(lora_target_modules)
     recipe = plain_loop_recipe(
         Recipe(
-            method=method, lora_rank=lora_rank, lora_target_modules=targets, lora_dropout=lora_dropout,
-            adapter_dtype=adapter_dtype, dtype=dtype, autocast=autocast, base_quantization=base_quantization,
-            bnb_4bit_use_double_quant=bnb_4bit_use_double_quant, optim=optim,
+            method=method,
+            lora_rank=lora_rank,
+            lora_target_modules=targets,
+            lora_dropout=lora_dropout,
+            adapter_dtype=adapter_dtype,
+            dtype=dtype,
+            autocast=autocast,
+            base_quantization=base_quantization,
+            bnb_4bit_use_double_quant=bnb_4bit_use_double_quant,
+            optim=optim,
             per_device_train_batch_size=per_device_train_batch_size,
-            gradient_accumulation_steps=gradient_accumulation_steps, max_seq_length=max_seq_length,
-            gradient_checkpointing=gradient_checkpointing, attn_implementation=attn_implementation, padding=padding,
+            gradient_accumulation_steps=gradient_accumulation_steps,
+            max_seq_length=max_seq_length,
+            gradient_checkpointing=gradient_checkpointing,
+            attn_implementation=attn_implementation,
+            padding=padding,
         )
-    )  # fmt: skip
+    )
     if dry_run:
         from planner.probe.session import dry_run as describe
         from planner.report.probe import render_dry_run
@@ -193,11 +206,17 @@ def probe_engine(
 
         card, total = find_card(gpu, gpu_memory)
         asked = Deployment(
-            gpu=card, gpu_memory_bytes=total, engine_version=engine_version,
-            tensor_parallel_size=tensor_parallel_size, quantization=quantization, max_model_len=max_model_len,
-            max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens,
-            gpu_memory_utilization=gpu_memory_utilization, enforce_eager=enforce_eager,
-        )  # fmt: skip
+            gpu=card,
+            gpu_memory_bytes=total,
+            engine_version=engine_version,
+            tensor_parallel_size=tensor_parallel_size,
+            quantization=quantization,
+            max_model_len=max_model_len,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            gpu_memory_utilization=gpu_memory_utilization,
+            enforce_eager=enforce_eager,
+        )
         _, rows = compare_cache(load_model(model), asked, read_metrics(str(url)))
         notes = []
     query: dict[str, object] = {"model": model, "log": str(log) if log else None, "url": url, "tolerance": tolerance}
@@ -224,11 +243,15 @@ def _log_rows(
     rows, unscored = score([case])
     found: list[dict[str, object]] = [
         {
-            "figure": row.component, "from": row.mode, "unit": row.unit, "planned": row.planned,
-            "measured": row.measured, "error": row.error,
+            "figure": row.component,
+            "from": row.mode,
+            "unit": row.unit,
+            "planned": row.planned,
+            "measured": row.measured,
+            "error": row.error,
         }
         for row in rows
-    ]  # fmt: skip
+    ]
     return found, [f"{item.mode}: {item.reason}" for item in unscored]
 
 

@@ -46,9 +46,10 @@ class Answer:
     ] = None
     goal: Annotated[
         str | None,
-        option("Solve for one: 'largest batch', 'longest sequence', 'highest rank', card, gpus.", panel=ANSWER,
-               ours=True),
-    ] = None  # fmt: skip
+        option(
+            "Solve for one: 'largest batch', 'longest sequence', 'highest rank', card, gpus.", panel=ANSWER, ours=True
+        ),
+    ] = None
     format: Annotated[str, option("How to print.", panel=ANSWER, choices=FORMATS, ours=True, common=True)] = "table"
     explain: Annotated[bool, option("Show the arithmetic.", panel=ANSWER, ours=True)] = False
 
@@ -83,10 +84,15 @@ def train(words: Sequence[str]) -> int:
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     print(
         render_training(
-            plan, largest, format=answer.format, advice=advice, colour=colour, explain=answer.explain,
+            plan,
+            largest,
+            format=answer.format,
+            advice=advice,
+            colour=colour,
+            explain=answer.explain,
             command=command(text, recipe),
         )
-    )  # fmt: skip
+    )
     return 1 if plan.verdict == "does_not_fit" else 0
 
 
@@ -120,9 +126,13 @@ def _shape(parsed: Parsed) -> int:
     ways = given.get("tensor_parallel_size", 1)
     ranks = max(1, given.get("num_gpus", ways) // ways)
     peak = megatron_peak(
-        shape, batch=given.get("per_device_train_batch_size", 1), ways=ways, ranks=ranks,
-        sequence_parallel=given.get("sequence_parallel", False), seq=given.get("max_seq_length"),
-    )  # fmt: skip
+        shape,
+        batch=given.get("per_device_train_batch_size", 1),
+        ways=ways,
+        ranks=ranks,
+        sequence_parallel=given.get("sequence_parallel", False),
+        seq=given.get("max_seq_length"),
+    )
     size = peak.allocated_bytes + (cuda_context(card.gpu).best_bytes if card.gpu else 0)
     verdict = "fits" if size <= card.total_bytes else "does_not_fit"
     print(render_shape(peak, verdict, size, card.total_bytes, format=answer.format))
@@ -140,8 +150,11 @@ def _parsed(words: Sequence[str], records: tuple[type, ...]) -> Parsed:
     if path is None:
         return parsed
     below = _read(words_of_file(path), records)
-    return Parsed(positional=parsed.positional or below.positional, given={**below.given, **parsed.given},
-                  typed={**below.typed, **parsed.typed})  # fmt: skip
+    return Parsed(
+        positional=parsed.positional or below.positional,
+        given={**below.given, **parsed.given},
+        typed={**below.typed, **parsed.typed},
+    )
 
 
 def _read(words: Sequence[str], records: tuple[type, ...]) -> Parsed:

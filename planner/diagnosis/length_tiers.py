@@ -80,8 +80,13 @@ class Buckets:
         """The tiers and totals under plain names; waste in per cent."""
         return {
             "tiers": [
-                {"length": t.length, "sequences": t.sequences, "tokens": t.tokens, "padded_tokens": t.padded_tokens,
-                 "waste_percent": round(t.waste_percent, 3)}
+                {
+                    "length": t.length,
+                    "sequences": t.sequences,
+                    "tokens": t.tokens,
+                    "padded_tokens": t.padded_tokens,
+                    "waste_percent": round(t.waste_percent, 3),
+                }
                 for t in self.tiers
             ],
             "multiple": self.multiple,
@@ -91,7 +96,7 @@ class Buckets:
             "waste_percent": round(self.waste_percent, 3),
             "one_length_waste_percent": round(self.one_length_waste_percent, 3),
             "meets_bound": self.meets_bound,
-        }  # fmt: skip
+        }
 
 
 def bucket_lengths(

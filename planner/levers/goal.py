@@ -14,11 +14,18 @@ from planner.levers.relief import fewest_cards, flag_of, smallest_card
 from planner.training.plan import TrainingPlan
 
 _WORDS: Final = {
-    "context": "max-model-len", "length": "max-model-len", "max-model-len": "max-model-len",
-    "batch": "concurrency", "concurrency": "concurrency", "users": "concurrency", "requests": "concurrency",
-    "card": "gpu", "gpu": "gpu",
-    "gpus": "gpus", "cards": "gpus",
-}  # fmt: skip
+    "context": "max-model-len",
+    "length": "max-model-len",
+    "max-model-len": "max-model-len",
+    "batch": "concurrency",
+    "concurrency": "concurrency",
+    "users": "concurrency",
+    "requests": "concurrency",
+    "card": "gpu",
+    "gpu": "gpu",
+    "gpus": "gpus",
+    "cards": "gpus",
+}
 _GOAL: Final = re.compile(
     r"(?:(?:largest|longest|most|cheapest|smallest|fewest)\s+)?(?P<what>[a-z-]+)"
     r"(?:\s+(?:at|for|with)\s+(?P<users>[0-9][0-9,]*)(?:\s+(?:users?|requests?))?)?"
@@ -60,8 +67,9 @@ def parse_goal(text: str) -> Goal:
         )
     users = int(match["users"].replace(",", "")) if match["users"] else None
     if users is not None and (what == "concurrency" or not 1 <= users <= _MOST_REQUESTS):
-        raise UsageError(f"--goal {text[:60]!r}: the number of requests is what this asks for, or is out of range",
-                         field="goal")  # fmt: skip
+        raise UsageError(
+            f"--goal {text[:60]!r}: the number of requests is what this asks for, or is out of range", field="goal"
+        )
     return Goal(what=what, users=users)
 
 

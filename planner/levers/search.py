@@ -94,7 +94,7 @@ def _eased(question: Question[Plan], levers: tuple[Lever, ...]) -> Found[Plan] |
     levers = tuple(
         _renewed(question, lever, merged(strongest[:index] + strongest[index + 1 :]))
         for index, lever in enumerate(levers)
-    )  # fmt: skip
+    )
     if not all(len(lever.values) for lever in levers):
         return None
     places = {lever.kind.name: len(lever.values) - 1 for lever in levers}

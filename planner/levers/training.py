@@ -28,9 +28,15 @@ _LOWEST_RANK: Final = 4
 _CARDS: Final = (2, 4, 8, 16, 32, 64)
 _EIGHT_BIT: Final = "adamw_bnb_8bit"
 _FULL_PRECISION_OPTIMIZERS: Final = (
-    "adamw_torch", "adamw_torch_foreach", "adamw_torch_fused", "adamw_torch_for_loop", "adamw_hf", "adamw_apex_fused",
-    "adamw_anyprecision", "adamw_bnb_32bit",
-)  # fmt: skip
+    "adamw_torch",
+    "adamw_torch_foreach",
+    "adamw_torch_fused",
+    "adamw_torch_for_loop",
+    "adamw_hf",
+    "adamw_apex_fused",
+    "adamw_anyprecision",
+    "adamw_bnb_32bit",
+)
 _PARTLY_SHARED: Final = ("none", "ddp", "zero1", "zero2")
 
 
@@ -115,8 +121,9 @@ def _all(plan: TrainingPlan) -> Iterator[Lever]:
     yield from _methods(recipe)
     yield from _sharding(recipe)
     if not recipe.offload_optimizer:
-        yield _single("offload-optimizer", "on the card", "in host memory", {"offload_optimizer": True},
-                      "--offload-optimizer")  # fmt: skip
+        yield _single(
+            "offload-optimizer", "on the card", "in host memory", {"offload_optimizer": True}, "--offload-optimizer"
+        )
     yield Lever(
         kind=_kind("max-seq-length"),
         before=str(recipe.max_seq_length),
@@ -131,12 +138,17 @@ def _free_of_cost(plan: TrainingPlan) -> Iterator[Lever]:
     recipe = plan.recipe
     capability = plan.gpu.capability
     if recipe.attn_implementation == "eager" and (capability is None or capability >= (8, 0)):
-        yield _single("attn-implementation", "eager", "flash_attention_2",
-                      {"attn_implementation": "flash_attention_2"},
-                      "--attn-implementation flash_attention_2")  # fmt: skip
+        yield _single(
+            "attn-implementation",
+            "eager",
+            "flash_attention_2",
+            {"attn_implementation": "flash_attention_2"},
+            "--attn-implementation flash_attention_2",
+        )
     if not recipe.gradient_checkpointing:
-        yield _single("gradient-checkpointing", "off", "on", {"gradient_checkpointing": True},
-                      "--gradient-checkpointing")  # fmt: skip
+        yield _single(
+            "gradient-checkpointing", "off", "on", {"gradient_checkpointing": True}, "--gradient-checkpointing"
+        )
     if recipe.loss in ("hf", "in-place"):
         yield Lever(
             kind=_kind("loss"),
@@ -155,9 +167,12 @@ def _rank(recipe: Recipe) -> Iterator[Lever]:
     lower = tuple(rank >> times for times in range(1, rank.bit_length()) if rank >> times >= _LOWEST_RANK)
     if recipe.adapters and lower:
         yield Lever(
-            kind=_kind("lora-rank"), before=str(rank), values=lower, changes=lambda value: {"lora_rank": value},
+            kind=_kind("lora-rank"),
+            before=str(rank),
+            values=lower,
+            changes=lambda value: {"lora_rank": value},
             flag=lambda value: f"--lora-rank {value}",
-        )  # fmt: skip
+        )
 
 
 def _single(name: str, before: str, after: str, changes: Changes, flag: str) -> Lever:

@@ -14,13 +14,19 @@ from planner.levers.training import TrainingQuestion, spreads
 from planner.training.recipe import resolve
 
 _WORDS: Final = {
-    "batch": "per-device-train-batch-size", "per-device-train-batch-size": "per-device-train-batch-size",
-    "sequence": "max-seq-length", "length": "max-seq-length", "context": "max-seq-length",
+    "batch": "per-device-train-batch-size",
+    "per-device-train-batch-size": "per-device-train-batch-size",
+    "sequence": "max-seq-length",
+    "length": "max-seq-length",
+    "context": "max-seq-length",
     "max-seq-length": "max-seq-length",
-    "rank": "lora-rank", "lora-rank": "lora-rank",
-    "card": "gpu", "gpu": "gpu",
-    "gpus": "gpus", "cards": "gpus",
-}  # fmt: skip
+    "rank": "lora-rank",
+    "lora-rank": "lora-rank",
+    "card": "gpu",
+    "gpu": "gpu",
+    "gpus": "gpus",
+    "cards": "gpus",
+}
 _GOAL: Final = re.compile(r"(?:(?:largest|longest|highest|most|cheapest|smallest|fewest)\s+)?(?P<what>[a-z-]+)")
 _MOST: Final[Mapping[str, int]] = {"per-device-train-batch-size": 4096, "lora-rank": 4096, "max-seq-length": 1 << 24}
 

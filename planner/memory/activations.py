@@ -37,9 +37,14 @@ def attention_peak(*, tokens: int, hidden_size: int, query_size: int, key_value_
 
 
 def expert_workspaces(
-    *, tokens: int, hidden_size: int, moe_intermediate_size: int, experts_per_token: int, element_bytes: int,
+    *,
+    tokens: int,
+    hidden_size: int,
+    moe_intermediate_size: int,
+    experts_per_token: int,
+    element_bytes: int,
     gated: bool = True,
-) -> int:  # fmt: skip
+) -> int:
     """The two buffers of vLLM's modular Triton experts: T x k x (max(I, H) + max(2I, H)) x b.
 
     Taken from the WorkspaceManager, which keeps them: they stay allocated through the sampler run and after.
@@ -59,9 +64,14 @@ def expert_forward_peak(
 
 
 def fused_expert_buffers(
-    *, tokens: int, hidden_size: int, moe_intermediate_size: int, experts_per_token: int, element_bytes: int,
+    *,
+    tokens: int,
+    hidden_size: int,
+    moe_intermediate_size: int,
+    experts_per_token: int,
+    element_bytes: int,
     separate: bool = False,
-) -> int:  # fmt: skip
+) -> int:
     """Intermediate caches of the classic fused_experts: T x k x (max(2I, H) + I) x b + T x H x b.
 
     Freed after the layer. `separate`: the first and the third do not share their place (2I + H instead of the larger).

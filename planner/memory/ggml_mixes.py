@@ -22,21 +22,53 @@ from planner.model.spec import ModelSpec
 from planner.model.tensor import Tensor
 
 _BASES: Final[Mapping[str, str]] = {
-    "F32": "F32", "F16": "F16", "BF16": "BF16", "Q8_0": "Q8_0", "MXFP4_MOE": "MXFP4",
-    "Q2_K": "Q2_K", "Q2_K_S": "Q2_K", "Q3_K_S": "Q3_K", "Q3_K_M": "Q3_K", "Q3_K_L": "Q3_K",
-    "Q4_0": "Q4_0", "Q4_1": "Q4_1", "Q4_K_S": "Q4_K", "Q4_K_M": "Q4_K",
-    "Q5_0": "Q5_0", "Q5_1": "Q5_1", "Q5_K_S": "Q5_K", "Q5_K_M": "Q5_K", "Q6_K": "Q6_K",
-    "IQ1_S": "IQ1_S", "IQ1_M": "IQ1_M", "IQ2_XXS": "IQ2_XXS", "IQ2_XS": "IQ2_XS", "IQ2_S": "IQ2_XS",
-    "IQ2_M": "IQ2_S", "IQ3_XXS": "IQ3_XXS", "IQ3_XS": "IQ3_S", "IQ3_S": "IQ3_S", "IQ3_M": "IQ3_S",
-    "IQ4_XS": "IQ4_XS", "IQ4_NL": "IQ4_NL", "TQ1_0": "TQ1_0", "TQ2_0": "TQ2_0",
-}  # fmt: skip
+    "F32": "F32",
+    "F16": "F16",
+    "BF16": "BF16",
+    "Q8_0": "Q8_0",
+    "MXFP4_MOE": "MXFP4",
+    "Q2_K": "Q2_K",
+    "Q2_K_S": "Q2_K",
+    "Q3_K_S": "Q3_K",
+    "Q3_K_M": "Q3_K",
+    "Q3_K_L": "Q3_K",
+    "Q4_0": "Q4_0",
+    "Q4_1": "Q4_1",
+    "Q4_K_S": "Q4_K",
+    "Q4_K_M": "Q4_K",
+    "Q5_0": "Q5_0",
+    "Q5_1": "Q5_1",
+    "Q5_K_S": "Q5_K",
+    "Q5_K_M": "Q5_K",
+    "Q6_K": "Q6_K",
+    "IQ1_S": "IQ1_S",
+    "IQ1_M": "IQ1_M",
+    "IQ2_XXS": "IQ2_XXS",
+    "IQ2_XS": "IQ2_XS",
+    "IQ2_S": "IQ2_XS",
+    "IQ2_M": "IQ2_S",
+    "IQ3_XXS": "IQ3_XXS",
+    "IQ3_XS": "IQ3_S",
+    "IQ3_S": "IQ3_S",
+    "IQ3_M": "IQ3_S",
+    "IQ4_XS": "IQ4_XS",
+    "IQ4_NL": "IQ4_NL",
+    "TQ1_0": "TQ1_0",
+    "TQ2_0": "TQ2_0",
+}
 _OTHER_NAMES: Final = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M", "MXFP4-MOE": "MXFP4_MOE"}
 # Files that many publish beside llama.cpp's own mixes: the mix, with the embedding and the output matrix in Q8_0.
 _LARGE_ENDS: Final = {"Q2_K_L": "Q2_K", "Q3_K_XL": "Q3_K_L", "Q4_K_L": "Q4_K_M", "Q5_K_L": "Q5_K_M", "Q6_K_L": "Q6_K"}
 # Dynamic recipes (UD-) choose types by measurement; the nearest mix, and how far files lie from it in thousandths.
 _DYNAMIC_SPREAD: Final = (150, 150)
-_DYNAMIC: Final = {"Q2_K_XL": "Q2_K", "Q3_K_XL": "Q3_K_M", "Q4_K_XL": "Q4_K_M", "Q5_K_XL": "Q5_K_M", "Q6_K_XL": "Q6_K",
-                   "Q8_K_XL": "Q8_0"}  # fmt: skip
+_DYNAMIC: Final = {
+    "Q2_K_XL": "Q2_K",
+    "Q3_K_XL": "Q3_K_M",
+    "Q4_K_XL": "Q4_K_M",
+    "Q5_K_XL": "Q5_K_M",
+    "Q6_K_XL": "Q6_K",
+    "Q8_K_XL": "Q8_0",
+}
 _PLAIN: Final = frozenset({"F32", "F16", "BF16"})
 _SMALL_IQ: Final = frozenset({"IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M"})
 _IQ2_LARGE: Final = frozenset({"IQ2_S", "IQ2_M"})
@@ -53,13 +85,35 @@ _EMBEDDING: Final = {
     **dict.fromkeys(("TQ1_0", "TQ2_0"), "Q4_K"),
 }
 _ATTENTION_OUTPUT: Final = {
-    "Q2_K": "Q3_K", "IQ3_XXS": "IQ3_S", "Q3_K_M": "Q4_K", "Q3_K_L": "Q5_K", "IQ3_M": "Q4_K",
-    "IQ1_S": "IQ2_XXS", "IQ1_M": "IQ2_XXS", "IQ2_S": "IQ3_S", "IQ2_M": "IQ3_S",
-}  # fmt: skip
+    "Q2_K": "Q3_K",
+    "IQ3_XXS": "IQ3_S",
+    "Q3_K_M": "Q4_K",
+    "Q3_K_L": "Q5_K",
+    "IQ3_M": "Q4_K",
+    "IQ1_S": "IQ2_XXS",
+    "IQ1_M": "IQ2_XXS",
+    "IQ2_S": "IQ3_S",
+    "IQ2_M": "IQ3_S",
+}
 # With exactly 8 experts attention is small beside them and keeps more bits.
-_ATTENTION_OUTPUT_OF_8_EXPERTS: Final = frozenset({
-    "Q2_K", "IQ3_XS", "IQ3_XXS", "Q3_K_S", "Q3_K_M", "IQ4_NL", "Q4_K_S", "Q4_K_M", "IQ3_S", "IQ3_M", "IQ4_XS",
-}) | _SMALL_IQ  # fmt: skip
+_ATTENTION_OUTPUT_OF_8_EXPERTS: Final = (
+    frozenset(
+        {
+            "Q2_K",
+            "IQ3_XS",
+            "IQ3_XXS",
+            "Q3_K_S",
+            "Q3_K_M",
+            "IQ4_NL",
+            "Q4_K_S",
+            "Q4_K_M",
+            "IQ3_S",
+            "IQ3_M",
+            "IQ4_XS",
+        }
+    )
+    | _SMALL_IQ
+)
 _FUSED_QKV: Final = {"Q3_K_M": "Q4_K", "Q3_K_L": "Q4_K", "IQ3_M": "Q4_K", "Q4_K_M": "Q5_K", "Q5_K_M": "Q6_K"}
 _GROUPED_VALUE: Final = {
     **dict.fromkeys(("Q2_K", "Q2_K_S", "IQ3_XXS", "IQ3_XS", "IQ3_S"), "Q4_K"),

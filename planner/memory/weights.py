@@ -45,9 +45,14 @@ class StageWeights:
 # Projections of one block that vLLM keeps as one matrix (QKVParallelLinear, MergedColumnParallelLinear and the
 # fused MLA projection; vLLM 0.19.1 models' packed_modules_mapping).
 _MERGED = {
-    "q_proj": "qkv", "k_proj": "qkv", "v_proj": "qkv", "gate_proj": "gate_up", "up_proj": "gate_up",
-    "q_a_proj": "qkv_a", "kv_a_proj_with_mqa": "qkv_a",
-}  # fmt: skip
+    "q_proj": "qkv",
+    "k_proj": "qkv",
+    "v_proj": "qkv",
+    "gate_proj": "gate_up",
+    "up_proj": "gate_up",
+    "q_a_proj": "qkv_a",
+    "kv_a_proj_with_mqa": "qkv_a",
+}
 
 
 def engine_tensor(name: str) -> str:

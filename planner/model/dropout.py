@@ -35,22 +35,31 @@ class Dropout:
 
 NO_DROPOUT: Final = Dropout()
 _OLD_NAMES: Final = {
-    "attention": "attn_pdrop", "mixer": "resid_pdrop", "feed_forward": "resid_pdrop", "embedding": "embd_pdrop",
-}  # fmt: skip
+    "attention": "attn_pdrop",
+    "mixer": "resid_pdrop",
+    "feed_forward": "resid_pdrop",
+    "embedding": "embd_pdrop",
+}
 _BERT: Final = {
-    "attention": "attention_probs_dropout_prob", "mixer": "hidden_dropout_prob", "feed_forward": "hidden_dropout_prob",
+    "attention": "attention_probs_dropout_prob",
+    "mixer": "hidden_dropout_prob",
+    "feed_forward": "hidden_dropout_prob",
     "embedding": "hidden_dropout_prob",
-}  # fmt: skip
+}
 # model_type -> place -> key. Source: transformers 5.24 modeling_*.py of each.
 _KEYS: Final[dict[str, dict[str, str]]] = {
     "gpt2": _OLD_NAMES,
     "gptj": _OLD_NAMES,
     "gpt_neo": {
-        "attention": "attention_dropout", "mixer": "resid_dropout", "feed_forward": "resid_dropout",
+        "attention": "attention_dropout",
+        "mixer": "resid_dropout",
+        "feed_forward": "resid_dropout",
         "embedding": "embed_dropout",
     },
     "gpt_neox": {
-        "attention": "attention_dropout", "mixer": "hidden_dropout", "feed_forward": "hidden_dropout",
+        "attention": "attention_dropout",
+        "mixer": "hidden_dropout",
+        "feed_forward": "hidden_dropout",
         "embedding": "hidden_dropout",
     },
     "opt": {"attention": "attention_dropout", "mixer": "dropout", "feed_forward": "dropout"},
@@ -59,24 +68,39 @@ _KEYS: Final[dict[str, dict[str, str]]] = {
     "phi3": {"attention": "attention_dropout", "mixer": "resid_pdrop", "feed_forward": "resid_pdrop"},
     "stablelm": {"attention": "attention_dropout", "feed_forward": "hidden_dropout"},
     "starcoder2": {
-        "attention": "attention_dropout", "mixer": "residual_dropout", "feed_forward": "residual_dropout",
+        "attention": "attention_dropout",
+        "mixer": "residual_dropout",
+        "feed_forward": "residual_dropout",
         "embedding": "embedding_dropout",
     },
-    "bert": _BERT, "roberta": _BERT, "xlm-roberta": _BERT, "mpnet": _BERT, "deberta-v2": _BERT, "new": _BERT,
+    "bert": _BERT,
+    "roberta": _BERT,
+    "xlm-roberta": _BERT,
+    "mpnet": _BERT,
+    "deberta-v2": _BERT,
+    "new": _BERT,
     "jina_embeddings_v3": _BERT,
     "distilbert": {"attention": "attention_dropout", "feed_forward": "dropout", "embedding": "dropout"},
     "modernbert": {
-        "attention": "attention_dropout", "mixer": "attention_dropout", "inner": "mlp_dropout",
+        "attention": "attention_dropout",
+        "mixer": "attention_dropout",
+        "inner": "mlp_dropout",
         "embedding": "embedding_dropout",
     },
-}  # fmt: skip
+}
 _DEFAULTS: Final[dict[tuple[str, str], float]] = {
-    ("gpt2", "attn_pdrop"): 0.1, ("gpt2", "resid_pdrop"): 0.1, ("gpt2", "embd_pdrop"): 0.1,
+    ("gpt2", "attn_pdrop"): 0.1,
+    ("gpt2", "resid_pdrop"): 0.1,
+    ("gpt2", "embd_pdrop"): 0.1,
     ("opt", "dropout"): 0.1,
-    ("distilbert", "attention_dropout"): 0.1, ("distilbert", "dropout"): 0.1,
-    **{(kind, key): 0.1 for kind in ("bert", "roberta", "xlm-roberta", "mpnet", "deberta-v2", "new",
-                                     "jina_embeddings_v3") for key in _BERT.values()},
-}  # fmt: skip
+    ("distilbert", "attention_dropout"): 0.1,
+    ("distilbert", "dropout"): 0.1,
+    **{
+        (kind, key): 0.1
+        for kind in ("bert", "roberta", "xlm-roberta", "mpnet", "deberta-v2", "new", "jina_embeddings_v3")
+        for key in _BERT.values()
+    },
+}
 
 
 def read_dropout(raw: RawConfig, model_type: str) -> Dropout:

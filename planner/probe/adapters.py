@@ -19,10 +19,12 @@ def prepare_model(values: Mapping[str, object], recipe: Recipe, *, device: str) 
     """
     quantised = recipe.base_quantization != "none"
     model = build_model(
-        values, dtype=recipe.dtype or "bfloat16", attn_implementation=recipe.attn_implementation or "sdpa",
+        values,
+        dtype=recipe.dtype or "bfloat16",
+        attn_implementation=recipe.attn_implementation or "sdpa",
         # a quantised base is packed on its way to the device
         device="cpu" if quantised else device,
-    )  # fmt: skip
+    )
     model.train()
     if quantised:
         model = _quantise(model, recipe).to(device)
@@ -79,13 +81,19 @@ def _quantise(model: Any, recipe: Recipe) -> Any:
             if type(child) is not torch.nn.Linear or child is head:
                 continue
             packed = bitsandbytes.nn.Linear4bit(
-                child.in_features, child.out_features, bias=child.bias is not None, compute_dtype=child.weight.dtype,
-                quant_type=recipe.base_quantization, compress_statistics=recipe.bnb_4bit_use_double_quant,
-            )  # fmt: skip
-            packed.weight = bitsandbytes.nn.Params4bit(
-                child.weight.data, requires_grad=False, quant_type=recipe.base_quantization,
+                child.in_features,
+                child.out_features,
+                bias=child.bias is not None,
+                compute_dtype=child.weight.dtype,
+                quant_type=recipe.base_quantization,
                 compress_statistics=recipe.bnb_4bit_use_double_quant,
-            )  # fmt: skip
+            )
+            packed.weight = bitsandbytes.nn.Params4bit(
+                child.weight.data,
+                requires_grad=False,
+                quant_type=recipe.base_quantization,
+                compress_statistics=recipe.bnb_4bit_use_double_quant,
+            )
             packed.bias = child.bias
             setattr(parent, name, packed)
     model.is_loaded_in_4bit = True  # what PEFT asks before it wraps packed layers

@@ -30,8 +30,9 @@ def build_model(values: Mapping[str, object], *, dtype: str, attn_implementation
                 config, **{keyword: getattr(torch, dtype)}, attn_implementation=attn_implementation
             )
     except (ValueError, TypeError, KeyError, AttributeError, NotImplementedError, ImportError) as error:
-        raise ProbeError(f"transformers {transformers.__version__} cannot build {model_type or 'this model'}: {error}",
-                         field="model") from None  # fmt: skip
+        raise ProbeError(
+            f"transformers {transformers.__version__} cannot build {model_type or 'this model'}: {error}", field="model"
+        ) from None
 
 
 def _release(transformers: Any) -> tuple[int, int]:

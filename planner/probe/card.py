@@ -47,11 +47,18 @@ def measure_card(device: str = "auto") -> Measurement:
             )
         after = meter.used_bytes()
     return Measurement(
-        command="card", model=found.name, config="", workload={}, depths=Depths(shallow=0, deep=0, total=0),
-        figures=tuple(figures), at_depth=tuple(figures), device=found,
-        used_before_bytes=before if untouched is None else untouched, used_peak_bytes=after,
+        command="card",
+        model=found.name,
+        config="",
+        workload={},
+        depths=Depths(shallow=0, deep=0, total=0),
+        figures=tuple(figures),
+        at_depth=tuple(figures),
+        device=found,
+        used_before_bytes=before if untouched is None else untouched,
+        used_peak_bytes=after,
         versions=versions() | found.details,
-    )  # fmt: skip
+    )
 
 
 def _total(name: str, measured: int) -> Figure:

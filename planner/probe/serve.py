@@ -31,9 +31,11 @@ class ServeRun:
         """
         torch, meter, workload = library("torch"), self.meter, self.workload
         model = build_model(
-            self.values, dtype=workload.dtype, attn_implementation=workload.attn_implementation,
+            self.values,
+            dtype=workload.dtype,
+            attn_implementation=workload.attn_implementation,
             device=meter.torch_device,
-        ).eval()  # fmt: skip
+        ).eval()
         self.measured["weights"] = storage_bytes(model.parameters())
         self.measured["buffers"] = storage_bytes(model.buffers())
         vocabulary = _vocabulary(model)

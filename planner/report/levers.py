@@ -29,9 +29,13 @@ def levers_json(advice: Advice) -> dict[str, object]:
 
 def _setting_json(setting: Setting) -> dict[str, object]:
     return {
-        "name": setting.name, "phase": setting.phase, "from": setting.before, "to": setting.after, "flag": setting.flag,
+        "name": setting.name,
+        "phase": setting.phase,
+        "from": setting.before,
+        "to": setting.after,
+        "flag": setting.flag,
         "detail": setting.detail,
-    }  # fmt: skip
+    }
 
 
 def _effect_json(effect: Effect) -> dict[str, object]:

@@ -42,10 +42,15 @@ def measurement_json(found: Measurement, *, tolerance: float) -> dict[str, objec
     return {
         "schema": SCHEMA,
         "query": {
-            "command": found.command, "model": found.model, "tolerance": tolerance, "workload": dict(found.workload),
+            "command": found.command,
+            "model": found.model,
+            "tolerance": tolerance,
+            "workload": dict(found.workload),
         },
         "device": {
-            "name": found.device.name, "kind": found.device.kind, "total_bytes": found.device.total_bytes,
+            "name": found.device.name,
+            "kind": found.device.kind,
+            "total_bytes": found.device.total_bytes,
             "free_bytes": found.device.free_bytes,
         },
         "versions": dict(found.versions),
@@ -53,13 +58,13 @@ def measurement_json(found: Measurement, *, tolerance: float) -> dict[str, objec
         "rows": [figure_row(figure) for figure in found.figures],
         "rows_at_depth": [figure_row(figure) for figure in found.at_depth],
         "driver": {"used_before_bytes": found.used_before_bytes, "used_peak_bytes": found.used_peak_bytes},
-        "out_of_memory": None if failure is None else {
-            "phase": failure.phase, "peak_bytes": failure.peak_bytes, "message": failure.message
-        },
+        "out_of_memory": None
+        if failure is None
+        else {"phase": failure.phase, "peak_bytes": failure.peak_bytes, "message": failure.message},
         "within_tolerance": found.within(tolerance),
         "notes": list(found.notes),
         "record": record(found),
-    }  # fmt: skip
+    }
 
 
 def figure_row(figure: Figure) -> dict[str, object]:
@@ -144,10 +149,12 @@ def render_dry_run(found: Mapping[str, object], *, format: str) -> str:
     names = [name for name in planned[0] if name != "layers"]
     rows = [(row["layers"], *(_size(row[name]) for name in names)) for row in planned]
     table = tabulate(
-        rows, headers=("layers", *(_label(name) for name in names)),
-        tablefmt="pipe" if format == "markdown" else "simple", disable_numparse=True,
+        rows,
+        headers=("layers", *(_label(name) for name in names)),
+        tablefmt="pipe" if format == "markdown" else "simple",
+        disable_numparse=True,
         colalign=("right",) * (1 + len(names)),
-    )  # fmt: skip
+    )
     runs = found["runs_at_layers"]
     assert isinstance(runs, list)
     depths = " and ".join(str(depth) for depth in runs)

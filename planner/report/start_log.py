@@ -46,9 +46,16 @@ def log_object(
         found["planned_error"] = None if plan.startup_error is None else plan.startup_error.message
     if case is not None:
         found["case"] = {
-            "id": case.id, "source": case.source, "model": case.model, "config": case.config, "quality": case.quality,
-            "deployment": dict(case.deployment), "measured": dict(case.measured), "inferred": {}, "notes": "",
-        }  # fmt: skip
+            "id": case.id,
+            "source": case.source,
+            "model": case.model,
+            "config": case.config,
+            "quality": case.quality,
+            "deployment": dict(case.deployment),
+            "measured": dict(case.measured),
+            "inferred": {},
+            "notes": "",
+        }
     return found
 
 

@@ -295,8 +295,12 @@ def render_shape(peak: MegatronPeak, verdict: str, needed_bytes: int, card_bytes
     """A Megatron-core shape's peak, as a table or as JSON."""
     parts = {name: size for name, size in asdict(peak).items() if name != "parameters"}
     if format == "json":
-        found = {"schema": JSON_SCHEMA, "parameters": peak.parameters, "verdict": verdict,
-                 "peak": {"allocated_bytes": peak.allocated_bytes, "device_bytes": needed_bytes, **parts}}  # fmt: skip
+        found = {
+            "schema": JSON_SCHEMA,
+            "parameters": peak.parameters,
+            "verdict": verdict,
+            "peak": {"allocated_bytes": peak.allocated_bytes, "device_bytes": needed_bytes, **parts},
+        }
         return json.dumps(found, indent=1)
     lines = [
         f"{VERDICTS.get(verdict, verdict)}: {peak.parameters:,} parameters, {gib(peak.allocated_bytes)} GiB allocated"

@@ -11,9 +11,17 @@ from planner.validation.reasons import reason_for
 from planner.validation.scoring import COMMAND_LINE, GIVEN_KV, MEASURED, Row, Statistics, Unscored, statistics
 
 PROBED = (
-    "weights", "kv_cache", "prefill_peak", "gradients", "optimizer", "saved_activations", "forward_peak",
-    "backward_peak", "step_peak", "peak_allocated",
-)  # fmt: skip
+    "weights",
+    "kv_cache",
+    "prefill_peak",
+    "gradients",
+    "optimizer",
+    "saved_activations",
+    "forward_peak",
+    "backward_peak",
+    "step_peak",
+    "peak_allocated",
+)
 COMPONENTS = (
     ("weights", COMMAND_LINE),
     ("activation_peak", COMMAND_LINE),
@@ -97,8 +105,11 @@ def render_summary(
     found = summary_rows(rows, by=by)
     if format == "json":
         document = {
-            "schema": JSON_SCHEMA, "query": dict(query), "rows": found, "unscored": unscored_rows(unscored),
-        }  # fmt: skip
+            "schema": JSON_SCHEMA,
+            "query": dict(query),
+            "rows": found,
+            "unscored": unscored_rows(unscored),
+        }
         return json.dumps(document, indent=2, ensure_ascii=False)
     text = render_rows(found, columns=columns, format=format, query=query)
     if format == "csv" or not unscored:

@@ -127,9 +127,15 @@ def typical_length(lengths: Lengths) -> int:
 
 
 def size_fleet(
-    engine: Engine, model: Model, base: Any, demand: Demand, *, cards: Sequence[Gpu], gpus_per_node: int = 8,
+    engine: Engine,
+    model: Model,
+    base: Any,
+    demand: Demand,
+    *,
+    cards: Sequence[Gpu],
+    gpus_per_node: int = 8,
     sizes: Sequence[int] = (),
-) -> tuple[tuple[Candidate, ...], tuple[Rejected, ...]]:  # fmt: skip
+) -> tuple[tuple[Candidate, ...], tuple[Rejected, ...]]:
     """For each card the tensor-parallel size that takes the fewest GPUs, fewest first; and the cards that cannot.
 
     Args:
@@ -224,14 +230,26 @@ def _candidate(
         binding = "prefill compute" if rate.bound == "compute" else _named(rate.bound)
     total = demand.redundancy.replicas(needed)
     return Candidate(
-        plan=plan, gpu=card, tensor_parallel_size=each // stages, pipeline_parallel_size=stages,
+        plan=plan,
+        gpu=card,
+        tensor_parallel_size=each // stages,
+        pipeline_parallel_size=stages,
         users_by_memory=int(by_memory / demand.duty_cycle),
-        users_by_throughput=None if by_speed is None else int(by_speed / demand.duty_cycle), users_per_replica=users,
-        replicas=needed, gpus=needed * each, total_replicas=total, total_gpus=total * each,
-        nodes=nodes(total, each, gpus_per_node), users_after_failure=(total - demand.redundancy.lost(total)) * users,
-        binding=binding, step=decode_step(plan, sequences=running, context=read + written // 2),
-        first_token=prefill(plan, tokens=read), rate=rate, input_tokens=read, output_tokens=written,
-    )  # fmt: skip
+        users_by_throughput=None if by_speed is None else int(by_speed / demand.duty_cycle),
+        users_per_replica=users,
+        replicas=needed,
+        gpus=needed * each,
+        total_replicas=total,
+        total_gpus=total * each,
+        nodes=nodes(total, each, gpus_per_node),
+        users_after_failure=(total - demand.redundancy.lost(total)) * users,
+        binding=binding,
+        step=decode_step(plan, sequences=running, context=read + written // 2),
+        first_token=prefill(plan, tokens=read),
+        rate=rate,
+        input_tokens=read,
+        output_tokens=written,
+    )
 
 
 def nodes(replicas: int, gpus: int, gpus_per_node: int) -> int:
@@ -240,9 +258,7 @@ def nodes(replicas: int, gpus: int, gpus_per_node: int) -> int:
     return -(-replicas // each) if each else replicas * -(-gpus // gpus_per_node)
 
 
-def _by_throughput(
-    plan: ServingPlan, demand: Demand, read: int, written: int
-) -> tuple[int | None, str]:  # fmt: skip
+def _by_throughput(plan: ServingPlan, demand: Demand, read: int, written: int) -> tuple[int | None, str]:
     """(requests at once at the speed asked for; None if none was; what would break first)."""
     context = read + written // 2
     if demand.time_to_first_token is not None and prefill(plan, tokens=read).best > demand.time_to_first_token:

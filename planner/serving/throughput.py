@@ -222,9 +222,7 @@ def requests_per_second(plan: Any, *, sequences: int, input_tokens: int, output_
     """
     step = decode_step(plan, sequences=sequences, context=input_tokens + output_tokens // 2)
     read = prefill(plan, tokens=input_tokens)
-    rates = {
-        side: sequences / (output_tokens * step.at(side) + sequences * read.at(side)) for side in SIDES
-    }  # fmt: skip
+    rates = {side: sequences / (output_tokens * step.at(side) + sequences * read.at(side)) for side in SIDES}
     reading = sequences * read.best > output_tokens * step.best
     return Seconds(bound="compute" if reading and read.bound == "compute" else step.bound, **rates)
 
@@ -236,8 +234,9 @@ def _all_reduce(plan: Any, gpu: Gpu, message_bytes: int, side: str) -> float:
         return 0.0
     link = link_of(gpu)
     if link is None:
-        raise UsageError(f"--gpu {gpu.id}: the table has no link between cards for it, so tensor parallel has no speed",
-                         field="gpu")  # fmt: skip
+        raise UsageError(
+            f"--gpu {gpu.id}: the table has no link between cards for it, so tensor parallel has no speed", field="gpu"
+        )
     moved = 2 * (ways - 1) / ways * message_bytes
     latency = band(f"allreduce_latency_{link.kind}").at(side) / 1e6
     return moved / (link.bytes_per_second * band("link_bandwidth").at(side)) + latency
@@ -252,8 +251,9 @@ def _card(plan: Any) -> Gpu:
 
 def _bandwidth(gpu: Gpu) -> int:
     if gpu.bandwidth_bytes_per_second is None:
-        raise UsageError(f"--gpu {gpu.id}: the table has no memory bandwidth for it, so no speed can be derived",
-                         field="gpu")  # fmt: skip
+        raise UsageError(
+            f"--gpu {gpu.id}: the table has no memory bandwidth for it, so no speed can be derived", field="gpu"
+        )
     return gpu.bandwidth_bytes_per_second
 
 
@@ -270,6 +270,7 @@ def _peak(gpu: Gpu, plan: Any) -> int:
             kind = "int8"
     peak = gpu.dense_ops(kind) or gpu.dense_ops("fp16")
     if peak is None:
-        raise UsageError(f"--gpu {gpu.id}: the table has no matrix throughput for it, so no speed can be derived",
-                         field="gpu")  # fmt: skip
+        raise UsageError(
+            f"--gpu {gpu.id}: the table has no matrix throughput for it, so no speed can be derived", field="gpu"
+        )
     return peak

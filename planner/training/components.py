@@ -28,12 +28,13 @@ def components(
     over = f" / {ranks}" if ranks > 1 and recipe.sharding not in (None, "none", "ddp") else ""
     found = [
         exact(
-            "weights", held.weights,
+            "weights",
+            held.weights,
             f"{states.frozen_numel:,} frozen ({states.frozen_bytes:,} B, {recipe.base_quantization} base) +"
             f" {states.trained_numel:,} trained ({states.trained_weight_bytes:,} B){over}",
             "tensor by tensor",
         )
-    ]  # fmt: skip
+    ]
     if held.optimizer:
         formula = _optimizer_formula(states, recipe) + over
         found.append(exact("optimizer", held.optimizer, formula, states.optimizer.source))
@@ -53,8 +54,11 @@ def components(
         formula = f"{states.trained_numel:,} x {width}{over}"
         found.append(exact("gradients", gradients, formula, "one gradient a trained weight"))
         rest -= gradients
-        found.append(_derived("step_temporary", max(0, rest), f"optimizer step: {states.optimizer.step}",
-                              states.optimizer.source))  # fmt: skip
+        found.append(
+            _derived(
+                "step_temporary", max(0, rest), f"optimizer step: {states.optimizer.step}", states.optimizer.source
+            )
+        )
     elif phase == "loading":
         found.append(_derived("loading", max(0, rest), "whole weights beside the first shard", "torch FSDP"))
     else:

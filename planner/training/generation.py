@@ -71,11 +71,16 @@ def generation_bytes(
     """
     recipe = resolve(
         Recipe(
-            method="inference", dtype=run.dtype, per_device_train_batch_size=run.batch_size,
-            max_seq_length=run.input_len, attn_implementation=run.attn_implementation, logits_to_keep=1,
-            use_cache=True, padding=False,
+            method="inference",
+            dtype=run.dtype,
+            per_device_train_batch_size=run.batch_size,
+            max_seq_length=run.input_len,
+            attn_implementation=run.attn_implementation,
+            logits_to_keep=1,
+            use_cache=True,
+            padding=False,
         )
-    )  # fmt: skip
+    )
     found = inventory(model, recipe)
     held = states(found, recipe)
     weights = held.frozen_bytes

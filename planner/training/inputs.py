@@ -13,11 +13,33 @@ from planner.contract.reading import read_tokens
 from planner.errors import UsageError
 
 METHODS: Final = (
-    "full", "lora", "qlora", "dora", "qdora", "rslora", "freeze", "prompt", "galore", "badam", "lisa", "inference",
-)  # fmt: skip
+    "full",
+    "lora",
+    "qlora",
+    "dora",
+    "qdora",
+    "rslora",
+    "freeze",
+    "prompt",
+    "galore",
+    "badam",
+    "lisa",
+    "inference",
+)
 OBJECTIVES: Final = (
-    "sft", "dpo", "kto", "orpo", "simpo", "cpo", "reward", "ppo", "grpo", "classification", "embedding", "reranker",
-)  # fmt: skip
+    "sft",
+    "dpo",
+    "kto",
+    "orpo",
+    "simpo",
+    "cpo",
+    "reward",
+    "ppo",
+    "grpo",
+    "classification",
+    "embedding",
+    "reranker",
+)
 _PAIRS: Final = ("dpo", "orpo", "simpo", "cpo", "reward", "embedding")
 DTYPES: Final = {"float32": 4, "bfloat16": 2, "float16": 2}
 AUTOCASTS: Final = {"none": 0, "bf16": 2, "fp16": 2}

@@ -34,9 +34,10 @@ _WORKSPACE: Final = 8_519_680
 _WORKSPACE_HOPPER: Final = 32 * MIB
 # NCCL's buffers of one communicator: 205 to 420 MiB over PCIe, 1045 to 1600 MiB over NVLink (vLLM start-ups).
 _COMMUNICATOR: Final = {
-    "nvlink": (400 * MIB, 1045 * MIB, 1600 * MIB), "pcie": (200 * MIB, 420 * MIB, 420 * MIB),
+    "nvlink": (400 * MIB, 1045 * MIB, 1600 * MIB),
+    "pcie": (200 * MIB, 420 * MIB, 420 * MIB),
     "": (200 * MIB, 420 * MIB, 1600 * MIB),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,21 +313,29 @@ def _outside(gpu: Gpu, recipe: Recipe, extra: Extra) -> tuple[Component, ...]:
     context = cuda_context(gpu)
     parts = [
         Component(
-            name="context", low=context.low_bytes, best=context.best_bytes, high=context.high_bytes,
+            name="context",
+            low=context.low_bytes,
+            best=context.best_bytes,
+            high=context.high_bytes,
             evidence="measured" if context.evidence == "measured" else "assumed",
-            formula="driver context and loaded kernels of one process", source=context.source,
+            formula="driver context and loaded kernels of one process",
+            source=context.source,
         )
-    ]  # fmt: skip
+    ]
     if recipe.num_gpus > 1:
         link = link_of(gpu)
         low, best, high = _COMMUNICATOR["" if link is None else link.kind]
         parts.append(
             Component(
-                name="communicators", low=low, best=best, high=high, evidence="measured",
+                name="communicators",
+                low=low,
+                best=best,
+                high=high,
+                evidence="measured",
                 formula="NCCL buffers of one communicator",
                 source="vLLM start-ups, 2 to 4 ranks: 205 to 420 MiB over PCIe, 1045 to 1600 MiB over NVLink",
             )
-        )  # fmt: skip
+        )
     if extra.outside_bytes and not extra.asleep:
         parts.append(exact("generation_engine", extra.outside_bytes, extra.outside_formula, "the recipe"))
     return tuple(parts)

@@ -15,8 +15,19 @@ from planner.errors import UsageError
 from planner.training.inputs import AUTOCASTS, DEEPSPEED, DTYPES, METHODS, QUANTISATIONS, Recipe
 from planner.training.recipe_checks import check
 
-__all__ = ["AUTOCASTS", "DEEPSPEED", "DTYPES", "METHODS", "QUANTISATIONS", "Recipe", "frameworks", "kernels", "near",
-           "resolve", "version_of"]  # fmt: skip
+__all__ = [
+    "AUTOCASTS",
+    "DEEPSPEED",
+    "DTYPES",
+    "METHODS",
+    "QUANTISATIONS",
+    "Recipe",
+    "frameworks",
+    "kernels",
+    "near",
+    "resolve",
+    "version_of",
+]
 
 # Other names that the stacks go by.
 _FRAMEWORK_NAMES: Final = {
@@ -166,10 +177,17 @@ def resolve(recipe: Recipe) -> Recipe:
     if (recipe.optim or "").endswith("_layerwise"):
         recipe = replace(recipe, optimizer_in_backward=True)  # transformers trainer_optimizer.py: a hook a parameter
     fallback = {
-        "autocast": "none", "master_weights": "none", "base_quantization": "none", "prepare_kbit": False,
-        "sharding": "none", "activation_offload": False, "padding": False, "torch_compile": False, "grad_dtype": None,
+        "autocast": "none",
+        "master_weights": "none",
+        "base_quantization": "none",
+        "prepare_kbit": False,
+        "sharding": "none",
+        "activation_offload": False,
+        "padding": False,
+        "torch_compile": False,
+        "grad_dtype": None,
         "overlap_comm": False,
-    }  # fmt: skip
+    }
     changes: dict[str, object] = {}
     for field in fields(Recipe):
         if getattr(recipe, field.name) is None:
@@ -184,8 +202,9 @@ def resolve(recipe: Recipe) -> Recipe:
 def _check_names(recipe: Recipe) -> None:
     known = tuple(frameworks())
     if recipe.framework not in known:
-        raise UsageError(f"--framework {recipe.framework!r} is not known{near(recipe.framework, known)}",
-                         field="framework")  # fmt: skip
+        raise UsageError(
+            f"--framework {recipe.framework!r} is not known{near(recipe.framework, known)}", field="framework"
+        )
 
 
 def near(value: str, known: tuple[str, ...]) -> str:

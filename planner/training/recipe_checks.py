@@ -39,8 +39,10 @@ def _check_base(recipe: Recipe) -> None:
             field="base_quantization",
         )
     if recipe.method in ("qlora", "qdora") and not quantised:
-        raise UsageError(f"--method {recipe.method} needs a quantised base, and --base-quantization is none",
-                         field="base_quantization")  # fmt: skip
+        raise UsageError(
+            f"--method {recipe.method} needs a quantised base, and --base-quantization is none",
+            field="base_quantization",
+        )
 
 
 def _check_gpus(recipe: Recipe) -> None:
@@ -66,8 +68,10 @@ def _check_gpus(recipe: Recipe) -> None:
         if sharding != "hsdp":
             raise UsageError(f"--shard-group is for --sharding hsdp, not {sharding}", field="shard_group")
         if ranks % recipe.shard_group:
-            raise UsageError(f"--shard-group {recipe.shard_group} does not divide the {ranks} data-parallel GPUs",
-                             field="shard_group")  # fmt: skip
+            raise UsageError(
+                f"--shard-group {recipe.shard_group} does not divide the {ranks} data-parallel GPUs",
+                field="shard_group",
+            )
     if recipe.offload_parameters and sharding not in _WHOLE_LAYERS:
         raise UsageError(
             f"--offload-parameters fetches a layer at a time, which --sharding {' and '.join(_WHOLE_LAYERS[:3])} do,"

@@ -17,8 +17,22 @@ from planner.training.inputs import Recipe
 from planner.training.sharding.deepspeed_file import deepspeed_inputs
 
 _PANEL: Final = "Trainers' own words"
-_LAUNCHERS: Final = ("accelerate", "torchrun", "deepspeed", "python", "python3", "uv", "trl", "llamafactory-cli",
-                     "axolotl", "swift", "launch", "run", "train", "-m")  # fmt: skip
+_LAUNCHERS: Final = (
+    "accelerate",
+    "torchrun",
+    "deepspeed",
+    "python",
+    "python3",
+    "uv",
+    "trl",
+    "llamafactory-cli",
+    "axolotl",
+    "swift",
+    "launch",
+    "run",
+    "train",
+    "-m",
+)
 _STAGES: Final = {"sft": "sft", "dpo": "dpo", "kto": "kto", "rm": "reward", "ppo": "ppo", "grpo": "grpo"}
 
 
@@ -26,8 +40,9 @@ _STAGES: Final = {"sft": "sft", "dpo": "dpo", "kto": "kto", "rm": "reward", "ppo
 class TrainerWords:
     """Options of trainers that set several inputs of the recipe, or none."""
 
-    model_name_or_path: Annotated[str | None, option("The model.", "--model-name-or-path", "--base-model",
-                                                     panel=_PANEL, ours=True)] = None  # fmt: skip
+    model_name_or_path: Annotated[
+        str | None, option("The model.", "--model-name-or-path", "--base-model", panel=_PANEL, ours=True)
+    ] = None
     bf16: Annotated[bool | None, option("16-bit autocast.", "--bf16", panel=_PANEL, ours=True)] = None
     fp16: Annotated[bool | None, option("16-bit autocast.", "--fp16", panel=_PANEL, ours=True)] = None
     use_peft: Annotated[bool | None, option("Adapters.", "--use-peft", panel=_PANEL, ours=True)] = None
@@ -47,11 +62,13 @@ class TrainerWords:
     packing: Annotated[bool | None, option("Sequences are packed.", "--packing", panel=_PANEL, ours=True)] = None
     zero_stage: Annotated[int | None, option("DeepSpeed's stage.", "--zero-stage", panel=_PANEL, ours=True)] = None
     use_deepspeed: Annotated[bool | None, option("DeepSpeed.", "--use-deepspeed", panel=_PANEL, ours=True)] = None
-    deepspeed: Annotated[str | None, option("DeepSpeed's JSON.", "--deepspeed", "--deepspeed-config-file",
-                                            panel=_PANEL, ours=True)] = None  # fmt: skip
+    deepspeed: Annotated[
+        str | None, option("DeepSpeed's JSON.", "--deepspeed", "--deepspeed-config-file", panel=_PANEL, ours=True)
+    ] = None
     use_fsdp: Annotated[bool | None, option("FSDP.", "--use-fsdp", panel=_PANEL, ours=True)] = None
-    fsdp: Annotated[str | None, option("FSDP's words: full_shard auto_wrap offload.", "--fsdp", panel=_PANEL,
-                                       ours=True)] = None  # fmt: skip
+    fsdp: Annotated[
+        str | None, option("FSDP's words: full_shard auto_wrap offload.", "--fsdp", panel=_PANEL, ours=True)
+    ] = None
 
     @property
     def sharding(self) -> str | None:

@@ -34,13 +34,18 @@ class Bound:
 
 
 BOUNDS: Final = (
-    Bound("kv_cache", COMMAND_LINE, "within 1% or 0.35 GiB",
-          lambda row: abs(row.error) <= 0.01 or abs(row.difference) <= 0.35, 0.80),
+    Bound(
+        "kv_cache",
+        COMMAND_LINE,
+        "within 1% or 0.35 GiB",
+        lambda row: abs(row.error) <= 0.01 or abs(row.difference) <= 0.35,
+        0.80,
+    ),
     Bound("kv_cache", COMMAND_LINE, "within 5%", lambda row: abs(row.error) <= 0.05, 0.95),
     Bound("activation_peak", COMMAND_LINE, "within 5%", lambda row: abs(row.error) <= 0.05, 0.90),
     Bound("weights", COMMAND_LINE, "within 0.5%", lambda row: abs(row.error) <= 0.005, 0.97),
     Bound("tokens", GIVEN_KV, "within 0.5%", lambda row: abs(row.error) <= 0.005, 0.98),
-)  # fmt: skip
+)
 MEDIAN_LIMIT: Final = 0.01
 CAMPAIGN_MEAN: Final = 0.0017
 CAMPAIGN_WORST: Final = 0.04

@@ -47,14 +47,25 @@ _FIGURE: Final = ("a number", is_number)
 DEPLOYMENT: Final[Mapping[str, tuple[str, _Check]]] = {
     **dict.fromkeys(
         (
-            "tensor_parallel", "pipeline_parallel", "gpu_count", "max_num_seqs",
-            "max_num_batched_tokens", "num_hidden_layers",
+            "tensor_parallel",
+            "pipeline_parallel",
+            "gpu_count",
+            "max_num_seqs",
+            "max_num_batched_tokens",
+            "num_hidden_layers",
         ),
         _COUNT,
     ),
     **dict.fromkeys(
         (
-            "engine", "engine_version", "gpu", "dtype", "quantization", "base_quantization", "kv_cache_dtype", "probe",
+            "engine",
+            "engine_version",
+            "gpu",
+            "dtype",
+            "quantization",
+            "base_quantization",
+            "kv_cache_dtype",
+            "probe",
             "device",
         ),
         _TEXT,
@@ -65,7 +76,7 @@ DEPLOYMENT: Final[Mapping[str, tuple[str, _Check]]] = {
     "max_model_len": ("a whole number of 1 or more (-1: the longest that fits)", lambda v: v == -1 or _COUNT[1](v)),
     "gpu_memory_gib": _SIZE,
     "gpu_memory_utilization": ("a fraction above 0, at most 1", _share),
-}  # fmt: skip
+}
 _COUNTED: Final = ("num_gpu_blocks", "kv_tokens", "max_concurrency_len", "estimated_max_len")
 
 

@@ -28,8 +28,13 @@ _RANK: Final = re.compile(r"\(([A-Za-z][\w ]{0,40}?(?:[ =_]?\w{1,24})?(?: rank=\
 _RANK_NUMBER: Final = re.compile(r"(?:TP|PP|DP|EP|rank=)\d+")
 # The smallest rank decides what the pool holds; of everything else the fullest rank is reported.
 _SMALLEST_COUNTS: Final = (
-    "kv_cache_gib", "kv_cache_bytes", "num_gpu_blocks", "kv_tokens", "max_concurrency", "free_memory_gib",
-)  # fmt: skip
+    "kv_cache_gib",
+    "kv_cache_bytes",
+    "num_gpu_blocks",
+    "kv_tokens",
+    "max_concurrency",
+    "free_memory_gib",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +114,31 @@ class StartLog:
         deployment["other_flags"] = other
         model = str(self.flags.get("model", config))
         return Case(
-            id=name, source="start-up log", model=model, config=config, quality="A", deployment=deployment,
+            id=name,
+            source="start-up log",
+            model=model,
+            config=config,
+            quality="A",
+            deployment=deployment,
             measured=measured,
-        )  # fmt: skip
+        )
 
 
 _MEASURED: Final = (
-    "weights_gib", "activation_peak_gib", "non_torch_gib", "cuda_graph_gib", "cuda_graph_estimated_gib", "kv_cache_gib",
-    "num_gpu_blocks", "kv_tokens", "max_concurrency", "max_concurrency_len", "needed_kv_gib_for_one_request",
-    "estimated_max_len", "free_memory_gib",
-)  # fmt: skip
+    "weights_gib",
+    "activation_peak_gib",
+    "non_torch_gib",
+    "cuda_graph_gib",
+    "cuda_graph_estimated_gib",
+    "kv_cache_gib",
+    "num_gpu_blocks",
+    "kv_tokens",
+    "max_concurrency",
+    "max_concurrency_len",
+    "needed_kv_gib_for_one_request",
+    "estimated_max_len",
+    "free_memory_gib",
+)
 
 
 def read_log(path: Path) -> StartLog:

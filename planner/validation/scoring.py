@@ -25,9 +25,16 @@ GIVEN_KV: Final = "given KV memory"
 MEASURED: Final = "measured"
 # Measured values that a plan has a figure for
 _FIGURES: Final = (
-    "weights_gib", "activation_peak_gib", "non_torch_gib", "kv_cache_gib", "num_gpu_blocks", "kv_tokens",
-    "max_concurrency", "needed_kv_gib_for_one_request", "estimated_max_len",
-)  # fmt: skip
+    "weights_gib",
+    "activation_peak_gib",
+    "non_torch_gib",
+    "kv_cache_gib",
+    "num_gpu_blocks",
+    "kv_tokens",
+    "max_concurrency",
+    "needed_kv_gib_for_one_request",
+    "estimated_max_len",
+)
 # KV memory below this is dominated by the rounding of the printed figure
 _SMALLEST_KV_GIB: Final = 0.5
 
@@ -197,22 +204,36 @@ def _needs(start: Start, plan: VllmPlan, printed: float | None) -> list[Row]:
 
 
 def _row(start: Start, figure: str, mode: str, planned: float, unit: str, *, name: str | None = None) -> list[Row]:
-    keys = {"weights": "weights_gib", "activation_peak": "activation_peak_gib", "non_torch": "non_torch_gib",
-            "kv_cache": "kv_cache_gib"}  # fmt: skip
+    keys = {
+        "weights": "weights_gib",
+        "activation_peak": "activation_peak_gib",
+        "non_torch": "non_torch_gib",
+        "kv_cache": "kv_cache_gib",
+    }
     measured = start.case.number(keys.get(figure, figure))
     if measured is None or (measured <= 0 and figure != "kv_cache"):
         return []
     asked = start.deployment
     group = (
-        start.case.config or "", asked.dtype, asked.quantization or "", str(asked.tensor_parallel_size),
-        str(asked.pipeline_parallel_size), str(asked.data_parallel_size), asked.engine_version,
-    )  # fmt: skip
+        start.case.config or "",
+        asked.dtype,
+        asked.quantization or "",
+        str(asked.tensor_parallel_size),
+        str(asked.pipeline_parallel_size),
+        str(asked.data_parallel_size),
+        asked.engine_version,
+    )
     return [
         Row(
-            case=start.case, component=name or figure, mode=mode, planned=planned, measured=measured, unit=unit,
+            case=start.case,
+            component=name or figure,
+            mode=mode,
+            planned=planned,
+            measured=measured,
+            unit=unit,
             group=group,
         )
-    ]  # fmt: skip
+    ]
 
 
 def _probed(case: Case, unscored: list[Unscored]) -> list[Row]:

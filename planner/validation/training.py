@@ -25,9 +25,16 @@ from planner.units import GIB
 
 # What stands before the first "-" of a case's id is the suite it comes from.
 _FRAMEWORKS: Final = {
-    "fms": "fms", "torchtune": "torchtune", "litgpt": "litgpt", "torchtitan": "torchtitan", "unsloth": "unsloth",
-    "axolotl": "axolotl", "llamafactory": "llamafactory", "megatron": "megatron", "trl": "trl",
-}  # fmt: skip
+    "fms": "fms",
+    "torchtune": "torchtune",
+    "litgpt": "litgpt",
+    "torchtitan": "torchtitan",
+    "unsloth": "unsloth",
+    "axolotl": "axolotl",
+    "llamafactory": "llamafactory",
+    "megatron": "megatron",
+    "trl": "trl",
+}
 _LARGE_CARD: Final = 1 << 40
 
 
@@ -189,10 +196,13 @@ def summary(scores: Iterable[Score]) -> list[dict[str, object]]:
             groups.setdefault((one.framework, one.method, cards), []).append(one.error)
     return [
         {
-            "framework": framework, "method": method, "gpus": cards, "n": len(errors),
+            "framework": framework,
+            "method": method,
+            "gpus": cards,
+            "n": len(errors),
             "mean_absolute_error": statistics.mean(map(abs, errors)),
             "worst": max(errors, key=abs),
             "within_8_percent": sum(abs(error) <= 0.08 for error in errors) / len(errors),
         }
         for (framework, method, cards), errors in sorted(groups.items())
-    ]  # fmt: skip
+    ]

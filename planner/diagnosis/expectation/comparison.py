@@ -76,9 +76,12 @@ def compare(finding: Finding, workload: Workload, point: Point) -> Iterator[Comp
         yield from _states(message, workload, point)
     elif message.program == "nvidia-smi":
         yield _size(
-            "in_use_bytes", _with_others(workload), _sane(message, "in_use_bytes"), _margin(message, "in_use_bytes"),
+            "in_use_bytes",
+            _with_others(workload),
+            _sane(message, "in_use_bytes"),
+            _margin(message, "in_use_bytes"),
             "all processes on the card, this workload at its fullest",
-        )  # fmt: skip
+        )
     if isinstance(workload, ServingWorkload):
         yield from _engine(finding, workload)
 
@@ -96,15 +99,21 @@ def _torch(message: Message, r: TorchFigures, workload: Workload, point: Point) 
     allocated, tried = r.allocated, 0 if r.tried is None or is_absurd(r.tried) else r.tried
     margin = _margin(message, "allocated_bytes") + _margin(message, "tried_bytes")
     yield _size(
-        "allocated_with_request_bytes", point.allocated, None if allocated is None else allocated + tried, margin,
+        "allocated_with_request_bytes",
+        point.allocated,
+        None if allocated is None else allocated + tried,
+        margin,
         f"live tensors with the request, against the peak of: {point.name}",
-    )  # fmt: skip
+    )
     slack = workload.component("fragmentation")
     if r.slack is not None and slack is not None and isinstance(workload, TrainingWorkload):
         yield _size(
-            "reserved_unallocated_bytes", Band(low=0, best=slack.best, high=slack.high), r.slack,
-            _margin(message, "reserved_unallocated_bytes"), "the allocator's slack",
-        )  # fmt: skip
+            "reserved_unallocated_bytes",
+            Band(low=0, best=slack.best, high=slack.high),
+            r.slack,
+            _margin(message, "reserved_unallocated_bytes"),
+            "the allocator's slack",
+        )
     context = workload.component("context")
     if r.other is not None:
         stated = workload.stated_other_bytes
@@ -226,9 +235,15 @@ def _margin(message: Message, name: str) -> int:
 
 def _size(name: str, planned: Band, observed: int | None, margin: int, what: str) -> Comparison:
     return Comparison(
-        name=name, unit="bytes", planned=planned.best, low=planned.low, high=planned.high, observed=observed,
-        margin=margin, what=what,
-    )  # fmt: skip
+        name=name,
+        unit="bytes",
+        planned=planned.best,
+        low=planned.low,
+        high=planned.high,
+        observed=observed,
+        margin=margin,
+        what=what,
+    )
 
 
 def _count(name: str, unit: str, planned: int | float, observed: int | float, what: str) -> Comparison:

@@ -54,9 +54,12 @@ _LOADING, _PROFILE, _CACHE, _RUNNING = "loading the weights", "profile run", "la
 _SERVING_POINTS: Final = {"load": _LOADING, "profile": _PROFILE, "kv_cache": _CACHE}
 # Phase of a traceback to the phases of the training plan, of which the larger one counts.
 _TRAINING_POINTS: Final = {
-    "load": ("loading",), "attention": ("forward",), "loss": ("loss forward",), "optimizer": ("optimizer step",),
+    "load": ("loading",),
+    "attention": ("forward",),
+    "loss": ("loss forward",),
+    "optimizer": ("optimizer step",),
     "backward": ("loss backward", "backward of the layers"),
-}  # fmt: skip
+}
 
 
 # no slots: the advice is kept once it has been asked for

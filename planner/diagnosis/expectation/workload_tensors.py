@@ -89,8 +89,9 @@ def _serving(workload: ServingWorkload) -> Iterator[LargeTensor]:
         yield _tensor(f"logits of max_num_seqs requests in {dtype}", (resolved.max_num_seqs, vocabulary), width)
         yield _tensor(
             f"logits of a whole prompt of max_model_len in {dtype} (prompt_logprobs)",
-            (resolved.max_model_len, vocabulary), width,
-        )  # fmt: skip
+            (resolved.max_model_len, vocabulary),
+            width,
+        )
         yield _tensor(f"logits of max_num_batched_tokens in {dtype}", (tokens, vocabulary), width)
     width = resolved.element_bytes
     yield _tensor("hidden states of max_num_batched_tokens", (tokens, model.spec.hidden_size), width)

@@ -33,9 +33,20 @@ _RULES = re.compile(
 _FRAMED = ("|", "\u2502", "\u2503", "\u2551")
 # What shells print for signal 9, in the languages that they speak.
 _KILLED_WORDS = (
-    "Killed", "已杀死", "已終止", "Getötet", "Processus arrêté", "Tué", "Terminado (killed)", "Убито", "強制終了",
-    "Ucciso", "죽었음", "Zabity", "Öldürüldü",
-)  # fmt: skip
+    "Killed",
+    "已杀死",
+    "已終止",
+    "Getötet",
+    "Processus arrêté",
+    "Tué",
+    "Terminado (killed)",
+    "Убито",
+    "強制終了",
+    "Ucciso",
+    "죽었음",
+    "Zabity",
+    "Öldürüldü",
+)
 _ONLY_KILLED = re.compile(
     rf"^([ \t]{{0,20}})(?:{'|'.join(map(re.escape, _KILLED_WORDS))})(?=[ \t]{{0,20}}\r?$)", re.MULTILINE
 )

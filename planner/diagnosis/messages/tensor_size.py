@@ -9,10 +9,27 @@ from planner.diagnosis.sizes import Figure
 
 # Bytes per element by the type names that TensorFlow prints.
 ELEMENT_BYTES: Mapping[str, int] = {
-    "float": 4, "float32": 4, "half": 2, "float16": 2, "bfloat16": 2, "double": 8, "float64": 8, "int64": 8,
-    "uint64": 8, "complex64": 8, "complex128": 16, "int32": 4, "uint32": 4, "int16": 2, "uint16": 2, "int8": 1,
-    "uint8": 1, "bool": 1, "qint8": 1, "quint8": 1,
-}  # fmt: skip
+    "float": 4,
+    "float32": 4,
+    "half": 2,
+    "float16": 2,
+    "bfloat16": 2,
+    "double": 8,
+    "float64": 8,
+    "int64": 8,
+    "uint64": 8,
+    "complex64": 8,
+    "complex128": 16,
+    "int32": 4,
+    "uint32": 4,
+    "int16": 2,
+    "uint16": 2,
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
+    "qint8": 1,
+    "quint8": 1,
+}
 ASSUMED_DTYPE = "float (assumed)"
 
 

@@ -280,8 +280,19 @@ def mps(message: Message) -> Verdict:
     )
 
 
-_GGML = ("ggml_size", "ggml_buffer", "ggml_vulkan_size", "ggml_metal_buffer", "ggml_weights", "ggml_kv", "ggml_compute",
-         "ggml_retry", "ggml_device_lost", "ggml_cuda_malloc", "ggml_cuda_error")  # fmt: skip
+_GGML = (
+    "ggml_size",
+    "ggml_buffer",
+    "ggml_vulkan_size",
+    "ggml_metal_buffer",
+    "ggml_weights",
+    "ggml_kv",
+    "ggml_compute",
+    "ggml_retry",
+    "ggml_device_lost",
+    "ggml_cuda_malloc",
+    "ggml_cuda_error",
+)
 _MPS = ("mps_tried", "mps_allocated", "mps_other", "mps_allowed", "mps_word")
 _KILLED = ("exit_137", "exit_minus_9", "killed_shell", "sigkill", "signal_9", "systemd_killed")
 

@@ -21,8 +21,12 @@ _PROCESS_ROW = re.compile(
     r"(\d{1,9}MiB|\[?N/A\]?)\s{0,4}\|$"
 )
 _MIB_VALUE = re.compile(r"^(\d{1,9})(?: ?MiB)?$")
-_COLUMNS = {"memory.total": "total_bytes", "memory.used": "in_use_bytes", "memory.free": "free_bytes",
-            "memory.reserved": "driver_reserved_bytes"}  # fmt: skip
+_COLUMNS = {
+    "memory.total": "total_bytes",
+    "memory.used": "in_use_bytes",
+    "memory.free": "free_bytes",
+    "memory.reserved": "driver_reserved_bytes",
+}
 _MOST_LINES = 4_000
 # A graphics process of this size is worth a name.
 _LARGE_GRAPHICS_BYTES = 1 << 30

@@ -32,12 +32,33 @@ _OBJECT_BYTES = 64
 _ITEM_BYTES = 40
 
 _NAMES = {
-    0x63: "GLOBAL", 0x93: "STACK_GLOBAL", 0x52: "REDUCE", 0x62: "BUILD", 0x69: "INST", 0x6F: "OBJ", 0x81: "NEWOBJ",
-    0x92: "NEWOBJ_EX", 0x50: "PERSID", 0x51: "BINPERSID", 0x82: "EXT1", 0x83: "EXT2", 0x84: "EXT4", 0x8B: "LONG4",
-    0x8D: "BINUNICODE8", 0x8E: "BINBYTES8", 0x96: "BYTEARRAY8", 0x8F: "EMPTY_SET", 0x91: "FROZENSET", 0x32: "DUP",
-    0x30: "POP", 0x53: "STRING", 0x55: "SHORT_BINSTRING", 0x31: "POP_MARK", 0x97: "NEXT_BUFFER",
+    0x63: "GLOBAL",
+    0x93: "STACK_GLOBAL",
+    0x52: "REDUCE",
+    0x62: "BUILD",
+    0x69: "INST",
+    0x6F: "OBJ",
+    0x81: "NEWOBJ",
+    0x92: "NEWOBJ_EX",
+    0x50: "PERSID",
+    0x51: "BINPERSID",
+    0x82: "EXT1",
+    0x83: "EXT2",
+    0x84: "EXT4",
+    0x8B: "LONG4",
+    0x8D: "BINUNICODE8",
+    0x8E: "BINBYTES8",
+    0x96: "BYTEARRAY8",
+    0x8F: "EMPTY_SET",
+    0x91: "FROZENSET",
+    0x32: "DUP",
+    0x30: "POP",
+    0x53: "STRING",
+    0x55: "SHORT_BINSTRING",
+    0x31: "POP_MARK",
+    0x97: "NEXT_BUFFER",
     0x98: "READONLY_BUFFER",
-}  # fmt: skip
+}
 
 
 class Consumed:

@@ -14,9 +14,17 @@ from typing import NamedTuple
 STATES = ("active_allocated", "active_pending_free", "inactive")
 ACTIVE, PENDING, INACTIVE = range(3)
 ACTIONS = (
-    "alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap", "oom",
-    "snapshot", "other",
-)  # fmt: skip
+    "alloc",
+    "free_requested",
+    "free_completed",
+    "segment_alloc",
+    "segment_free",
+    "segment_map",
+    "segment_unmap",
+    "oom",
+    "snapshot",
+    "other",
+)
 ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, OOM = range(8)
 OTHER = len(ACTIONS) - 1
 

@@ -139,9 +139,14 @@ def check_context_parallel(model: Model, deployment: Deployment) -> None:
         return
     copies = tensor // heads
     queries = max(
-        (mixer.num_attention_heads for layer in model.spec.layers for mixer in layer.mixers
-         if isinstance(mixer, Attention)), default=heads,
-    )  # fmt: skip
+        (
+            mixer.num_attention_heads
+            for layer in model.spec.layers
+            for mixer in layer.mixers
+            if isinstance(mixer, Attention)
+        ),
+        default=heads,
+    )
     if ways > copies or queries // heads % ways:
         raise UsageError(
             f"--decode-context-parallel-size {ways}: the model has {heads} key-value heads, so tensor parallel {tensor}"

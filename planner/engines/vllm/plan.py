@@ -272,8 +272,10 @@ def _auto_fit(model: Model, deployment: Deployment) -> tuple[Deployment, tuple[s
     plan = plan_one(model, whole)
     longest = min(plan.longest, plan.resolved.max_model_len)
     if longest < 1:
-        return whole, ("vLLM would print: Cannot auto-fit max_model_len: not enough GPU memory available to serve even"
-                       " a single token.",)  # fmt: skip
+        return whole, (
+            "vLLM would print: Cannot auto-fit max_model_len: not enough GPU memory available to serve even"
+            " a single token.",
+        )
     note = f"max_model_len was fitted: {longest:,} of the model's {plan.resolved.max_model_len:,}"
     return replace(deployment, max_model_len=longest), (note,)
 

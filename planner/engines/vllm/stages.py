@@ -227,8 +227,17 @@ def pool_of(model: Model, resolved: Resolved, form: CacheFormat, layers: slice) 
         context_parallel_size=asked.decode_context_parallel_size,
         attention_alignment=_alignment(model, resolved),
     )
-    key = ("pool", form, layers.start, layers.stop, asked.tensor_parallel_size, options, resolved.profile,
-           resolved.dtype, asked.mamba_ssm_cache_dtype)  # fmt: skip
+    key = (
+        "pool",
+        form,
+        layers.start,
+        layers.stop,
+        asked.tensor_parallel_size,
+        options,
+        resolved.profile,
+        resolved.dtype,
+        asked.mamba_ssm_cache_dtype,
+    )
     found = model.memo.get(key)
     if isinstance(found, tuple):
         return found

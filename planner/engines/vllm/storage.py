@@ -26,9 +26,14 @@ def scheme_for(model: Model, resolved: Resolved) -> WeightScheme:
     asked = resolved.asked
     capability = asked.gpu.capability if asked.gpu else None
     key = (
-        "scheme", resolved.dtype, asked.quantization, asked.group_size, asked.quantize_lm_head,
-        resolved.profile.version, capability,
-    )  # fmt: skip
+        "scheme",
+        resolved.dtype,
+        asked.quantization,
+        asked.group_size,
+        asked.quantize_lm_head,
+        resolved.profile.version,
+        capability,
+    )
     found = model.memo.get(key)
     if isinstance(found, WeightScheme):
         return found

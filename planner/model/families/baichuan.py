@@ -14,8 +14,11 @@ from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Norm
 
 _SIZES = {
-    "vocab_size": 125_696, "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
-}  # fmt: skip
+    "vocab_size": 125_696,
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+}
 _ROTARY_WIDTH = 4096
 
 

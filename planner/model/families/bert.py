@@ -32,9 +32,12 @@ from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Part, Role, Split, Tensor, layer_norm, linear, vocabulary_matrix
 
 _BERT = {
-    "vocab_size": 30_522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
+    "vocab_size": 30_522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
     "max_position_embeddings": 512,
-}  # fmt: skip
+}
 _DEFAULTS = {
     "mpnet": {**_BERT, "vocab_size": 30_527},
     "nomic_bert": {**_BERT, "vocab_size": 30_528, "max_position_embeddings": 2048},

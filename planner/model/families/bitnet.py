@@ -12,9 +12,13 @@ from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Norm
 
 _SIZES = {
-    "vocab_size": 128_256, "hidden_size": 2560, "num_hidden_layers": 30, "num_attention_heads": 20,
-    "num_key_value_heads": 5, "max_position_embeddings": 2048,
-}  # fmt: skip
+    "vocab_size": 128_256,
+    "hidden_size": 2560,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 20,
+    "num_key_value_heads": 5,
+    "max_position_embeddings": 2048,
+}
 
 
 def build(raw: RawConfig) -> ModelSpec:

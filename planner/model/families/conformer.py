@@ -156,10 +156,15 @@ def _layer(audio: RawConfig, hidden: int, heads_key: str, kernel_key: str, names
     up, down = f"ffw_layer_1{names.linear}", f"ffw_layer_2{names.linear}"
     last, inner = names.last, 4 * hidden
     norms = (
-        f"{names.first}.pre_layer_norm", f"{names.first}.post_layer_norm", *names.attention_norms,
-        "lconv1d.pre_layer_norm", "lconv1d.conv_norm", f"{last}.pre_layer_norm", f"{last}.post_layer_norm",
+        f"{names.first}.pre_layer_norm",
+        f"{names.first}.post_layer_norm",
+        *names.attention_norms,
+        "lconv1d.pre_layer_norm",
+        "lconv1d.conv_norm",
+        f"{last}.pre_layer_norm",
+        f"{last}.post_layer_norm",
         names.output_norm,
-    )  # fmt: skip
+    )
     extra = (
         parameter(names.scale, hidden // heads, role=Role.AUDIO),
         *linear(names.relative, hidden, hidden, Role.AUDIO),

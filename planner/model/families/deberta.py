@@ -19,9 +19,12 @@ from planner.model.spec import ModelSpec
 from planner.model.tensor import Role, Tensor, layer_norm, linear, vocabulary_matrix
 
 _SIZES = {
-    "vocab_size": 128_100, "hidden_size": 1536, "num_hidden_layers": 24, "num_attention_heads": 24,
+    "vocab_size": 128_100,
+    "hidden_size": 1536,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 24,
     "max_position_embeddings": 512,
-}  # fmt: skip
+}
 _ATTENTION = AttentionNames("attention", "self.query_proj", "self.key_proj", "self.value_proj", "output.dense")
 _MLP = MlpNames(block="", up="intermediate.dense", down="output.dense")
 

@@ -62,46 +62,89 @@ class _Class:
 
 _V3: Final = _Class(
     sizes={
-        "vocab_size": 129280, "hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 128,
+        "vocab_size": 129280,
+        "hidden_size": 7168,
+        "num_hidden_layers": 61,
+        "num_attention_heads": 128,
         "max_position_embeddings": 4096,
     },
-    intermediate_size=18432, moe_intermediate_size=2048, experts=256, active=8, shared=1, dense=3, q_lora_rank=1536,
+    intermediate_size=18432,
+    moe_intermediate_size=2048,
+    experts=256,
+    active=8,
+    shared=1,
+    dense=3,
+    q_lora_rank=1536,
     drafts=1,
-)  # fmt: skip
+)
 _GLM: Final = {"vocab_size": 154880, "max_position_embeddings": 202752}
 _CLASSES: Final[Mapping[str, _Class]] = {
     "deepseek_v2": _Class(
         sizes={
-            "vocab_size": 102400, "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+            "vocab_size": 102400,
+            "hidden_size": 4096,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 32,
             "max_position_embeddings": 2048,
         },
-        intermediate_size=11008, moe_intermediate_size=1407, experts=64, active=None, shared=2, dense=0,
-        q_lora_rank=1536, correction=False,
+        intermediate_size=11008,
+        moe_intermediate_size=1407,
+        experts=64,
+        active=None,
+        shared=2,
+        dense=0,
+        q_lora_rank=1536,
+        correction=False,
     ),
     "deepseek_v3": _V3,
     "kimi_k2": _V3,
-    "deepseek_v32": replace(
-        _V3, sizes={**_V3.sizes, "max_position_embeddings": 163840}, drafts=0, indexed=True
-    ),
+    "deepseek_v32": replace(_V3, sizes={**_V3.sizes, "max_position_embeddings": 163840}, drafts=0, indexed=True),
     "glm4_moe_lite": _Class(
         sizes={**_GLM, "hidden_size": 2048, "num_hidden_layers": 47, "num_attention_heads": 20},
-        intermediate_size=10240, moe_intermediate_size=1536, experts=64, active=4, shared=1, dense=1,
-        q_lora_rank=768, nope=192, value=256,
+        intermediate_size=10240,
+        moe_intermediate_size=1536,
+        experts=64,
+        active=4,
+        shared=1,
+        dense=1,
+        q_lora_rank=768,
+        nope=192,
+        value=256,
     ),
     "glm_moe_dsa": _Class(
         sizes={**_GLM, "hidden_size": 6144, "num_hidden_layers": 78, "num_attention_heads": 64},
-        intermediate_size=12288, moe_intermediate_size=2048, experts=256, active=8, shared=1, dense=3,
-        q_lora_rank=2048, nope=192, value=256, indexed=True, index_heads=32,
+        intermediate_size=12288,
+        moe_intermediate_size=2048,
+        experts=256,
+        active=8,
+        shared=1,
+        dense=3,
+        q_lora_rank=2048,
+        nope=192,
+        value=256,
+        indexed=True,
+        index_heads=32,
     ),
     "mistral4": _Class(
         sizes={
-            "vocab_size": 131072, "hidden_size": 4096, "num_hidden_layers": 36, "num_attention_heads": 32,
+            "vocab_size": 131072,
+            "hidden_size": 4096,
+            "num_hidden_layers": 36,
+            "num_attention_heads": 32,
             "max_position_embeddings": 1048576,
         },
-        intermediate_size=12288, moe_intermediate_size=2048, experts=128, active=4, shared=1, dense=0,
-        q_lora_rank=1024, kv_lora_rank=256, nope=64, correction=False,
+        intermediate_size=12288,
+        moe_intermediate_size=2048,
+        experts=128,
+        active=4,
+        shared=1,
+        dense=0,
+        q_lora_rank=1024,
+        kv_lora_rank=256,
+        nope=64,
+        correction=False,
     ),
-}  # fmt: skip
+}
 
 
 def build(raw: RawConfig) -> ModelSpec:

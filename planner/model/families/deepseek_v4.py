@@ -24,9 +24,13 @@ from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Norm, Role, Tensor, linear, vocabulary_matrix
 
 _SIZES: Final = {
-    "vocab_size": 129280, "hidden_size": 4096, "num_hidden_layers": 43, "num_attention_heads": 64,
-    "num_key_value_heads": 1, "max_position_embeddings": 1048576,
-}  # fmt: skip
+    "vocab_size": 129280,
+    "hidden_size": 4096,
+    "num_hidden_layers": 43,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 1048576,
+}
 _RATIOS: Final = {
     "sliding_attention": 0,
     "compressed_sparse_attention": 4,

@@ -18,9 +18,13 @@ from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Norm, Role, Tensor
 
 _SIZES: Final = {
-    "vocab_size": 103424, "hidden_size": 2560, "num_hidden_layers": 28, "num_attention_heads": 20,
-    "num_key_value_heads": 4, "max_position_embeddings": 131072,
-}  # fmt: skip
+    "vocab_size": 103424,
+    "hidden_size": 2560,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 20,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 131072,
+}
 
 
 def build(raw: RawConfig) -> ModelSpec:

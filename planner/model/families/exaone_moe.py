@@ -33,9 +33,13 @@ from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Norm
 
 _SIZES: Final = {
-    "vocab_size": 102400, "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
-    "num_key_value_heads": 32, "max_position_embeddings": 2048,
-}  # fmt: skip
+    "vocab_size": 102400,
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 32,
+    "max_position_embeddings": 2048,
+}
 
 
 def build(raw: RawConfig) -> ModelSpec:

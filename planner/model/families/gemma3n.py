@@ -30,9 +30,13 @@ from planner.model.spec import Layer, ModelSpec, Stack
 from planner.model.tensor import Norm, Role, Tensor, linear, vocabulary_matrix, whole
 
 _DEFAULTS = {
-    "vocab_size": 262_400, "hidden_size": 2048, "num_hidden_layers": 35, "num_attention_heads": 8,
-    "num_key_value_heads": 2, "max_position_embeddings": 32_768,
-}  # fmt: skip
+    "vocab_size": 262_400,
+    "hidden_size": 2048,
+    "num_hidden_layers": 35,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 32_768,
+}
 
 
 def build(raw: RawConfig) -> ModelSpec:

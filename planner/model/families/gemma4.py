@@ -33,9 +33,13 @@ from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Norm, Role, Tensor, vocabulary_matrix
 
 _DEFAULTS: Mapping[str, int] = {
-    "vocab_size": 262_144, "hidden_size": 2304, "num_hidden_layers": 30, "num_attention_heads": 8,
-    "num_key_value_heads": 4, "max_position_embeddings": 131_072,
-}  # fmt: skip
+    "vocab_size": 262_144,
+    "hidden_size": 2304,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 131_072,
+}
 _UNIFIED: Mapping[str, int] = {**_DEFAULTS, "max_position_embeddings": 262_144}
 _ROTARY_FRACTION = {FULL: 0.25, SLIDING: 1.0}
 

@@ -21,8 +21,12 @@ from planner.model.spec import ModelSpec, Stack
 from planner.model.tensor import Norm, Role, layer_norm, linear
 
 _VISION = {
-    "hidden_size": 768, "num_hidden_layers": 16, "num_attention_heads": 12, "intermediate_size": 3072, "patch_size": 16,
-}  # fmt: skip
+    "hidden_size": 768,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "patch_size": 16,
+}
 _TOWER = "model.vision_tower"
 _ATTENTION = AttentionNames(query="q_proj.linear", key="k_proj.linear", value="v_proj.linear", output="o_proj.linear")
 _MLP = MlpNames(gate="gate_proj.linear", up="up_proj.linear", down="down_proj.linear")

@@ -16,8 +16,13 @@ from planner.model.tensor import Norm, Role, layer_norm, linear, whole
 
 _VISUAL = "model.visual"
 _SIZES = {
-    "depth": 24, "hidden_size": 1536, "num_heads": 12, "patch_size": 14, "image_size": 336, "out_hidden_size": 4096,
-}  # fmt: skip
+    "depth": 24,
+    "hidden_size": 1536,
+    "num_heads": 12,
+    "patch_size": 14,
+    "image_size": 336,
+    "out_hidden_size": 4096,
+}
 # preprocessor_config.json as published with GLM-4.1V and GLM-4.5V: size.longest_edge 9,633,792 = 2 x 6,144 x 28 x 28,
 # where an image counts as a pair of frames (transformers glm4v smart_resize has the same default)
 _MAX_FRAME_PIXELS = 9_633_792

@@ -25,9 +25,13 @@ from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Norm
 
 _SIZES: Final = {
-    "vocab_size": 151552, "hidden_size": 4096, "num_hidden_layers": 46, "num_attention_heads": 96,
-    "num_key_value_heads": 8, "max_position_embeddings": 131072,
-}  # fmt: skip
+    "vocab_size": 151552,
+    "hidden_size": 4096,
+    "num_hidden_layers": 46,
+    "num_attention_heads": 96,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131072,
+}
 
 
 def build(raw: RawConfig) -> ModelSpec:

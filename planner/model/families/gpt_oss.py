@@ -24,9 +24,13 @@ from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Norm
 
 _SIZES: Final = {
-    "vocab_size": 201088, "hidden_size": 2880, "num_hidden_layers": 36, "num_attention_heads": 64,
-    "num_key_value_heads": 8, "max_position_embeddings": 131072,
-}  # fmt: skip
+    "vocab_size": 201088,
+    "hidden_size": 2880,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131072,
+}
 
 
 def build(raw: RawConfig) -> ModelSpec:

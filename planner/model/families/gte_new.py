@@ -22,13 +22,19 @@ from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Role, Tensor, layer_norm, linear, vocabulary_matrix
 
 _NEW = {
-    "vocab_size": 30_528, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
+    "vocab_size": 30_528,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
     "max_position_embeddings": 2048,
-}  # fmt: skip
+}
 _JINA = {
-    "vocab_size": 250_002, "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16,
+    "vocab_size": 250_002,
+    "hidden_size": 1024,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
     "max_position_embeddings": 8194,
-}  # fmt: skip
+}
 
 
 def build(raw: RawConfig) -> ModelSpec:

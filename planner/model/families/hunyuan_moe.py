@@ -40,14 +40,21 @@ from planner.model.tensor import Norm
 _V1 = "hunyuan_v1_moe"
 _SIZES: Final[Mapping[str, Mapping[str, int]]] = {
     "hunyuan_v1_moe": {
-        "vocab_size": 290943, "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "vocab_size": 290943,
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
         "max_position_embeddings": 2048,
     },
     "hy_v3": {
-        "vocab_size": 120832, "hidden_size": 4096, "num_hidden_layers": 80, "num_attention_heads": 64,
-        "num_key_value_heads": 8, "max_position_embeddings": 131072,
+        "vocab_size": 120832,
+        "hidden_size": 4096,
+        "num_hidden_layers": 80,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 131072,
     },
-}  # fmt: skip
+}
 
 
 def build(raw: RawConfig) -> ModelSpec:

@@ -17,9 +17,13 @@ from planner.model.tensor import layer_norm
 
 _TOWER = "model.vision_model"
 _SIZES = {
-    "hidden_size": 1152, "num_hidden_layers": 12, "num_attention_heads": 16, "intermediate_size": 3072,
-    "patch_size": 32, "image_size": 224,
-}  # fmt: skip
+    "hidden_size": 1152,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 16,
+    "intermediate_size": 3072,
+    "patch_size": 32,
+    "image_size": 224,
+}
 # The longest side that the processors resize to, in tiles of the tower's own size, and one overview.
 _TILES_A_SIDE = 4
 

@@ -20,9 +20,13 @@ from planner.model.tensor import Norm, layer_norm
 _TOWER = "model.vision_tower"
 _PROJECTOR = "model.multi_modal_projector"
 _SIZES = {
-    "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096,
-    "patch_size": 14, "image_size": 448,
-}  # fmt: skip
+    "hidden_size": 1024,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "intermediate_size": 4096,
+    "patch_size": 14,
+    "image_size": 448,
+}
 # GotOcr2ImageProcessor.max_patches, with crop_to_patches on in InternVLProcessor; one more tile shows the whole image
 _MAX_TILES = 12
 
@@ -73,10 +77,14 @@ def _intern_vit(vision: RawConfig) -> Tower:
     tensors = (
         parameter(f"{embeddings}.cls_token", 1, 1, hidden),
         *convolution(
-            f"{embeddings}.patch_embeddings.projection", hidden, sizes.channels, sizes.patch_size, sizes.patch_size,
+            f"{embeddings}.patch_embeddings.projection",
+            hidden,
+            sizes.channels,
+            sizes.patch_size,
+            sizes.patch_size,
             bias=True,
         ),
-    )  # fmt: skip
+    )
     if vision.flag("use_absolute_position_embeddings", default=True):
         tensors += (parameter(f"{embeddings}.position_embeddings", 1, sizes.patches + 1, hidden),)
     if vision.flag("use_mask_token", default=False):

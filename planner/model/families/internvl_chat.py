@@ -20,9 +20,13 @@ from planner.model.spec import ModelSpec, Stack
 from planner.model.tensor import Norm, layer_norm
 
 _SIZES = {
-    "hidden_size": 3200, "num_hidden_layers": 48, "num_attention_heads": 25, "intermediate_size": 12800,
-    "patch_size": 14, "image_size": 224,
-}  # fmt: skip
+    "hidden_size": 3200,
+    "num_hidden_layers": 48,
+    "num_attention_heads": 25,
+    "intermediate_size": 12800,
+    "patch_size": 14,
+    "image_size": 224,
+}
 
 
 def build(raw: RawConfig) -> ModelSpec:
@@ -41,9 +45,11 @@ def build(raw: RawConfig) -> ModelSpec:
     inner = {**decoder.mapping(), "tie_word_embeddings": tied}
     outer["tie_word_embeddings"] = tied
     text = text_spec(
-        RawConfig({**outer, "text_config": inner}, path=raw.path), text_type="llama", prefix="language_model.model",
+        RawConfig({**outer, "text_config": inner}, path=raw.path),
+        text_type="llama",
+        prefix="language_model.model",
         head="language_model",
-    )  # fmt: skip
+    )
     raw.has("template", "max_dynamic_patch", "min_dynamic_patch", "hidden_size", "select_layer", "ps_version")
     vision = read_vision_section(raw)
     tower = _intern_vit(vision, raw)

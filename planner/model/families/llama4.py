@@ -26,9 +26,13 @@ from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Norm
 
 _SIZES: Final = {
-    "vocab_size": 202048, "hidden_size": 5120, "num_hidden_layers": 48, "num_attention_heads": 40,
-    "num_key_value_heads": 8, "max_position_embeddings": 131072,
-}  # fmt: skip
+    "vocab_size": 202048,
+    "hidden_size": 5120,
+    "num_hidden_layers": 48,
+    "num_attention_heads": 40,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131072,
+}
 _FULL, _CHUNKED = "full_attention", "chunked_attention"
 _BLOCK = "feed_forward"
 

@@ -15,9 +15,13 @@ from planner.model.spec import ModelSpec, Stack
 from planner.model.tensor import Role, layer_norm, linear, whole
 
 _VISION = {
-    "hidden_size": 768, "num_hidden_layers": 34, "num_attention_heads": 16, "intermediate_size": 5632, "patch_size": 14,
+    "hidden_size": 768,
+    "num_hidden_layers": 34,
+    "num_attention_heads": 16,
+    "intermediate_size": 5632,
+    "patch_size": 14,
     "image_size": 448,
-}  # fmt: skip
+}
 # Llama4ImageProcessor.max_patches: tiles of one image; one more shows the whole image
 _MAX_TILES = 16
 _MODEL = "vision_model"

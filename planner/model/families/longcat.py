@@ -24,8 +24,11 @@ from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Norm, Tensor
 
 _SIZES: Final = {
-    "vocab_size": 131072, "hidden_size": 6144, "num_attention_heads": 64, "max_position_embeddings": 131072,
-}  # fmt: skip
+    "vocab_size": 131072,
+    "hidden_size": 6144,
+    "num_attention_heads": 64,
+    "max_position_embeddings": 131072,
+}
 
 
 def build(raw: RawConfig) -> ModelSpec:

@@ -30,9 +30,13 @@ from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Norm, Role, Tensor
 
 _SIZES: Final = {
-    "vocab_size": 152576, "hidden_size": 4096, "num_hidden_layers": 48, "num_attention_heads": 64,
-    "num_key_value_heads": 4, "max_position_embeddings": 131072,
-}  # fmt: skip
+    "vocab_size": 152576,
+    "hidden_size": 4096,
+    "num_hidden_layers": 48,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 131072,
+}
 _PERIOD = 6
 
 

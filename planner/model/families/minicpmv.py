@@ -25,8 +25,12 @@ from planner.model.tensor import Role, Tensor, layer_norm, linear
 # Version -> the decoder's family (vLLM 0.19.1 minicpmv.py _SUPPORT_VERSION).
 _DECODERS: Final = {"2.5": "llama", "2.6": "qwen2", "4.0": "llama", "4.5": "qwen3"}
 _WHISPER: Final = {
-    "d_model": 1024, "encoder_layers": 24, "encoder_attention_heads": 16, "encoder_ffn_dim": 4096, "num_mel_bins": 80,
-}  # fmt: skip
+    "d_model": 1024,
+    "encoder_layers": 24,
+    "encoder_attention_heads": 16,
+    "encoder_ffn_dim": 4096,
+    "num_mel_bins": 80,
+}
 _LARGEST_SLICES: Final = 1 << 10
 
 
@@ -54,9 +58,11 @@ def build(raw: RawConfig) -> ModelSpec:
     if audio is not None:
         width = audio.integer("d_model", default=_WHISPER["d_model"], minimum=1)
         joint = projector(
-            "audio_projection_layer", (width, text.hidden_size, text.hidden_size), sharded=False,
+            "audio_projection_layer",
+            (width, text.hidden_size, text.hidden_size),
+            sharded=False,
             names=("linear1", "linear2"),
-        )  # fmt: skip
+        )
         stacks += (whisper_encoder(audio, "apm", defaults=_WHISPER, joint=joint),)
     spec = multimodal(raw, text, stacks, vision, audio)
     if raw.has("tts_config"):

@@ -22,9 +22,13 @@ from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Norm
 
 _DEFAULTS = {
-    "vocab_size": 200_064, "hidden_size": 6144, "num_hidden_layers": 60, "num_attention_heads": 64,
-    "num_key_value_heads": 4, "max_position_embeddings": 524_288,
-}  # fmt: skip
+    "vocab_size": 200_064,
+    "hidden_size": 6144,
+    "num_hidden_layers": 60,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 524_288,
+}
 _INDEXED = "minimax_m3_sparse"
 
 
@@ -37,8 +41,11 @@ def build(raw: RawConfig) -> ModelSpec:
     """
     dims = read_dimensions(raw, head_dim_default=128, defaults=_DEFAULTS)
     for field, understood in (
-        ("use_qk_norm", True), ("use_gemma_norm", True), ("qk_norm_type", "per_head"), ("attention_output_gate", False),
-    ):  # fmt: skip
+        ("use_qk_norm", True),
+        ("use_gemma_norm", True),
+        ("qk_norm_type", "per_head"),
+        ("attention_output_gate", False),
+    ):
         refuse_unless(raw, field, understood)
     count, hidden = dims.num_hidden_layers, dims.hidden_size
     rotary_dim = raw.integer("rotary_dim", default=64, minimum=0, maximum=dims.head_dim)

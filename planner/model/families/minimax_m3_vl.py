@@ -14,9 +14,12 @@ from planner.model.spec import ModelSpec, Stack
 from planner.model.tensor import layer_norm
 
 _VISION = {
-    "hidden_size": 1280, "num_hidden_layers": 32, "num_attention_heads": 16, "intermediate_size": 5120,
+    "hidden_size": 1280,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 16,
+    "intermediate_size": 5120,
     "patch_size": 14,
-}  # fmt: skip
+}
 _TOWER = "model.vision_tower"
 _PROJECTOR = "model.multi_modal_projector"
 # MiniMaxM3VLImageProcessor: size.longest_edge, pixels of one image

@@ -21,13 +21,21 @@ from planner.model.spec import Layer, ModelSpec, Stack
 from planner.model.tensor import Norm, Role, Tensor, layer_norm, linear, vocabulary_matrix
 
 _TEXT = {
-    "vocab_size": 128256, "hidden_size": 4096, "num_hidden_layers": 40, "num_attention_heads": 32,
-    "num_key_value_heads": 8, "max_position_embeddings": 131_072,
-}  # fmt: skip
+    "vocab_size": 128256,
+    "hidden_size": 4096,
+    "num_hidden_layers": 40,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131_072,
+}
 _VISION = {
-    "hidden_size": 1280, "num_hidden_layers": 32, "attention_heads": 16, "intermediate_size": 5120, "patch_size": 14,
+    "hidden_size": 1280,
+    "num_hidden_layers": 32,
+    "attention_heads": 16,
+    "intermediate_size": 5120,
+    "patch_size": 14,
     "image_size": 448,
-}  # fmt: skip
+}
 _CROSS_LAYERS = [3, 8, 13, 18, 23, 28, 33, 38]
 _ASPECT_RATIOS = 8
 # The embedding has eight rows for image tokens that the head cannot produce (transformers MllamaTextModel)

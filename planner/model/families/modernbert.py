@@ -28,9 +28,12 @@ from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Norm, Role, Tensor, layer_norm, linear, vocabulary_matrix
 
 _DEFAULTS = {
-    "vocab_size": 50_368, "hidden_size": 768, "num_hidden_layers": 22, "num_attention_heads": 12,
+    "vocab_size": 50_368,
+    "hidden_size": 768,
+    "num_hidden_layers": 22,
+    "num_attention_heads": 12,
     "max_position_embeddings": 8192,
-}  # fmt: skip
+}
 _ATTENTION = AttentionNames(block="attn", output="Wo", fused="Wqkv")
 _MLP = MlpNames(block="mlp", fused="Wi", down="Wo")
 _FULL, _SLIDING = "full_attention", "sliding_attention"

@@ -34,31 +34,79 @@ _READ_AS: Final[Mapping[str, str]] = {
     **{
         name: name
         for name in (
-            "llama", "mistral", "ministral3", "mistral4", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe",
-            "qwen3_5_text", "qwen3_5_moe_text", "gemma", "gemma2", "gemma3_text", "gemma3n_text", "gemma4_text",
-            "gemma4_unified_text", "granite", "phi3", "glm4", "glm4_moe", "deepseek_v3", "llama4_text", "internlm2",
-            "internlm3", "gpt_oss", "smollm3", "minimax_m3_vl_text", "olmo2", "cohere2", "ernie4_5",
+            "llama",
+            "mistral",
+            "ministral3",
+            "mistral4",
+            "mixtral",
+            "qwen2",
+            "qwen2_moe",
+            "qwen3",
+            "qwen3_moe",
+            "qwen3_5_text",
+            "qwen3_5_moe_text",
+            "gemma",
+            "gemma2",
+            "gemma3_text",
+            "gemma3n_text",
+            "gemma4_text",
+            "gemma4_unified_text",
+            "granite",
+            "phi3",
+            "glm4",
+            "glm4_moe",
+            "deepseek_v3",
+            "llama4_text",
+            "internlm2",
+            "internlm3",
+            "gpt_oss",
+            "smollm3",
+            "minimax_m3_vl_text",
+            "olmo2",
+            "cohere2",
+            "ernie4_5",
         )
     },
-}  # fmt: skip
+}
 
 _LLAMA: Final[Mapping[str, object]] = {
-    "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
-    "vocab_size": 32000, "max_position_embeddings": 2048,
-}  # fmt: skip
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "vocab_size": 32000,
+    "max_position_embeddings": 2048,
+}
 _MISTRAL: Final[Mapping[str, object]] = {
-    "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
-    "num_key_value_heads": 8, "vocab_size": 32000, "max_position_embeddings": 131072, "sliding_window": 4096,
-}  # fmt: skip
-_QWEN2: Final[Mapping[str, object]] = {
-    "hidden_size": 4096, "intermediate_size": 22016, "num_hidden_layers": 32, "num_attention_heads": 32,
-    "num_key_value_heads": 32, "vocab_size": 151936, "max_position_embeddings": 32768,
-}  # fmt: skip
-_QWEN2_VL: Final[Mapping[str, object]] = {
-    "hidden_size": 8192, "intermediate_size": 29568, "num_hidden_layers": 80, "num_attention_heads": 64,
-    "num_key_value_heads": 8, "vocab_size": 152064, "max_position_embeddings": 32768, "max_window_layers": 80,
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 32000,
+    "max_position_embeddings": 131072,
     "sliding_window": 4096,
-}  # fmt: skip
+}
+_QWEN2: Final[Mapping[str, object]] = {
+    "hidden_size": 4096,
+    "intermediate_size": 22016,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 32,
+    "vocab_size": 151936,
+    "max_position_embeddings": 32768,
+}
+_QWEN2_VL: Final[Mapping[str, object]] = {
+    "hidden_size": 8192,
+    "intermediate_size": 29568,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "vocab_size": 152064,
+    "max_position_embeddings": 32768,
+    "max_window_layers": 80,
+    "sliding_window": 4096,
+}
 _DEFAULTS: Final[Mapping[str, Mapping[str, object]]] = {
     "llama": _LLAMA,
     "mistral": _MISTRAL,
@@ -68,22 +116,46 @@ _DEFAULTS: Final[Mapping[str, Mapping[str, object]]] = {
     "qwen2_5_vl_text": _QWEN2_VL,
     "qwen3_vl_text": {**_QWEN2, "head_dim": 128, "max_position_embeddings": 128000},
     "qwen3_vl_moe_text": {
-        "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 24, "num_attention_heads": 16,
-        "num_key_value_heads": 16, "vocab_size": 151936, "max_position_embeddings": 128000,
-        "moe_intermediate_size": 1408, "num_experts_per_tok": 4, "num_experts": 60,
+        "hidden_size": 2048,
+        "intermediate_size": 5632,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 16,
+        "vocab_size": 151936,
+        "max_position_embeddings": 128000,
+        "moe_intermediate_size": 1408,
+        "num_experts_per_tok": 4,
+        "num_experts": 60,
     },
     "glm4v_text": {
-        "hidden_size": 4096, "intermediate_size": 13696, "num_hidden_layers": 40, "num_attention_heads": 32,
-        "num_key_value_heads": 2, "vocab_size": 151552, "max_position_embeddings": 32768,
-        "partial_rotary_factor": 0.5, "attention_bias": True,
+        "hidden_size": 4096,
+        "intermediate_size": 13696,
+        "num_hidden_layers": 40,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 2,
+        "vocab_size": 151552,
+        "max_position_embeddings": 32768,
+        "partial_rotary_factor": 0.5,
+        "attention_bias": True,
     },
     "glm4v_moe_text": {
-        "hidden_size": 4096, "intermediate_size": 10944, "num_hidden_layers": 46, "num_attention_heads": 96,
-        "num_key_value_heads": 8, "vocab_size": 151424, "max_position_embeddings": 65536,
-        "moe_intermediate_size": 1408, "num_experts_per_tok": 8, "n_shared_experts": 1, "n_routed_experts": 128,
-        "first_k_dense_replace": 1, "attention_bias": True, "use_qk_norm": False, "partial_rotary_factor": 0.5,
+        "hidden_size": 4096,
+        "intermediate_size": 10944,
+        "num_hidden_layers": 46,
+        "num_attention_heads": 96,
+        "num_key_value_heads": 8,
+        "vocab_size": 151424,
+        "max_position_embeddings": 65536,
+        "moe_intermediate_size": 1408,
+        "num_experts_per_tok": 8,
+        "n_shared_experts": 1,
+        "n_routed_experts": 128,
+        "first_k_dense_replace": 1,
+        "attention_bias": True,
+        "use_qk_norm": False,
+        "partial_rotary_factor": 0.5,
     },
-}  # fmt: skip
+}
 
 _ABOUT_THE_WHOLE = ("architectures", "tie_word_embeddings", "dtype", "torch_dtype", "quantization_config")
 _SECTIONS = ("text_config", "vision_config", "audio_config")
@@ -103,9 +175,11 @@ def text_section(
         ConfigError: a text_config that is not an object.
     """
     section = raw.section("text_config")
-    own = dict(section.mapping()) if section is not None else {
-        key: value for key, value in raw.mapping().items() if key not in _SECTIONS and key != "model_type"
-    }  # fmt: skip
+    own = (
+        dict(section.mapping())
+        if section is not None
+        else {key: value for key, value in raw.mapping().items() if key not in _SECTIONS and key != "model_type"}
+    )
     declared = own.get("model_type")
     if declared is not None and not isinstance(declared, str):
         raise raw.error("text_config", "has a model_type that is not a string")

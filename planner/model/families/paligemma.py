@@ -31,7 +31,9 @@ def build(raw: RawConfig) -> ModelSpec:
         tensors=(
             *tower.stack.tensors,
             *projector(
-                "model.multi_modal_projector", (tower.sizes.hidden_size, text.hidden_size), sharded=False,
+                "model.multi_modal_projector",
+                (tower.sizes.hidden_size, text.hidden_size),
+                sharded=False,
                 names=("linear",),
             ),
         ),
@@ -39,5 +41,5 @@ def build(raw: RawConfig) -> ModelSpec:
         patches_per_item=tokens,
         input_elements_per_item=tower.sizes.pixels,
         detail=f"every image is scaled to {tower.sizes.image_size} x {tower.sizes.image_size}: {tokens:,} tokens",
-    )  # fmt: skip
+    )
     return multimodal(raw, text, (stack,), vision)

@@ -19,9 +19,13 @@ from planner.model.tensor import Role
 
 _EMBED = "model.vision_embed_tokens"
 _CLIP_L_336 = {
-    "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096,
-    "patch_size": 14, "image_size": 336,
-}  # fmt: skip
+    "hidden_size": 1024,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "intermediate_size": 4096,
+    "patch_size": 14,
+    "image_size": 336,
+}
 _FOLD = 4
 # num_crops of the processor: 16 is what the model card recommends for one image, the most it was trained for
 _MAX_TILES = 16

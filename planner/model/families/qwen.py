@@ -15,9 +15,12 @@ from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Norm
 
 _SIZES = {
-    "vocab_size": 151_936, "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "vocab_size": 151_936,
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
     "max_position_embeddings": 8192,
-}  # fmt: skip
+}
 
 
 def build(raw: RawConfig) -> ModelSpec:

@@ -30,7 +30,10 @@ def build(raw: RawConfig) -> ModelSpec:
         audio,
         "model.audio_tower",
         defaults={
-            "d_model": 1280, "encoder_layers": 32, "encoder_attention_heads": 20, "encoder_ffn_dim": 5120,
+            "d_model": 1280,
+            "encoder_layers": 32,
+            "encoder_attention_heads": 20,
+            "encoder_ffn_dim": 5120,
             "num_mel_bins": 128,
         },
         joint=projector(
@@ -39,7 +42,7 @@ def build(raw: RawConfig) -> ModelSpec:
             sharded=False,
             names=("linear",),
         ),
-    )  # fmt: skip
+    )
     return multimodal(raw, text, (stack,), audio)
 
 

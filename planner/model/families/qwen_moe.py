@@ -22,14 +22,22 @@ from planner.model.tensor import Norm
 _QWEN2 = "qwen2_moe"
 _SIZES: Final[Mapping[str, Mapping[str, int]]] = {
     "qwen2_moe": {
-        "vocab_size": 151936, "hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 16,
-        "num_key_value_heads": 16, "max_position_embeddings": 32768,
+        "vocab_size": 151936,
+        "hidden_size": 2048,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 16,
+        "max_position_embeddings": 32768,
     },
     "qwen3_moe": {
-        "vocab_size": 151936, "hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 32,
-        "num_key_value_heads": 4, "max_position_embeddings": 32768,
+        "vocab_size": 151936,
+        "hidden_size": 2048,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 4,
+        "max_position_embeddings": 32768,
     },
-}  # fmt: skip
+}
 
 
 def build(raw: RawConfig) -> ModelSpec:

@@ -36,9 +36,13 @@ from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Norm, Role, vocabulary_matrix
 
 _SIZES: Final = {
-    "vocab_size": 128815, "hidden_size": 4096, "num_hidden_layers": 45, "num_attention_heads": 64,
-    "num_key_value_heads": 8, "max_position_embeddings": 128000,
-}  # fmt: skip
+    "vocab_size": 128815,
+    "hidden_size": 4096,
+    "num_hidden_layers": 45,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 128000,
+}
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _DENSE_LAYERS = 3
 _WHOLE_MODEL = ("architectures", "tie_word_embeddings", "dtype", "torch_dtype", "quantization_config")

@@ -16,9 +16,15 @@ from planner.model.spec import Stack
 from planner.model.tensor import Role, layer_norm, linear
 
 _VISION: Final = {
-    "hidden_size": 1536, "width": 1536, "num_hidden_layers": 47, "layers": 47, "num_attention_heads": 16, "heads": 16,
-    "patch_size": 14, "image_size": 728,
-}  # fmt: skip
+    "hidden_size": 1536,
+    "width": 1536,
+    "num_hidden_layers": 47,
+    "layers": 47,
+    "num_attention_heads": 16,
+    "heads": 16,
+    "patch_size": 14,
+    "image_size": 728,
+}
 _RATIO = 8960 / 1536  # Step3p7VisionConfig.mlp_ratio
 _CROP, _LARGEST = 504, 3024  # pixels a side of a crop and of the largest image (Step3p7ImageProcessor)
 _FOLD = 4  # two convolutions of stride 2

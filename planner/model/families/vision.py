@@ -115,14 +115,22 @@ def read_vision_section(raw: RawConfig, name: str = "vision_config") -> RawConfi
 
 
 _CLIP = {
-    "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
-    "patch_size": 32, "image_size": 224,
-}  # fmt: skip
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "patch_size": 32,
+    "image_size": 224,
+}
 _SIGLIP = {**_CLIP, "patch_size": 16}
 _PIXTRAL = {
-    "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096,
-    "patch_size": 16, "image_size": 1024,
-}  # fmt: skip
+    "hidden_size": 1024,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "intermediate_size": 4096,
+    "patch_size": 16,
+    "image_size": 1024,
+}
 _OUT_PROJ = AttentionNames(output="out_proj")
 
 

@@ -127,23 +127,43 @@ class Attention:
             )
         else:
             found += linear(
-                names.query, self.query_size * gate, width, role, bias=self.query_bias, column=query_parts,
+                names.query,
+                self.query_size * gate,
+                width,
+                role,
+                bias=self.query_bias,
+                column=query_parts,
                 input_first=self.input_first,
-            )  # fmt: skip
+            )
             if self.owns_key_value:
                 found += linear(
-                    names.key, self.key_size, source, role, bias=self.key_bias, column=key_parts,
+                    names.key,
+                    self.key_size,
+                    source,
+                    role,
+                    bias=self.key_bias,
+                    column=key_parts,
                     input_first=self.input_first,
-                )  # fmt: skip
+                )
             if self.owns_key_value and not self.value_from_key:
                 found += linear(
-                    names.value, self.value_size, source, role, bias=self.value_bias, column=value_parts,
+                    names.value,
+                    self.value_size,
+                    source,
+                    role,
+                    bias=self.value_bias,
+                    column=value_parts,
                     input_first=self.input_first,
-                )  # fmt: skip
+                )
         found += linear(
-            names.output, hidden_size, self.output_input_size, role, bias=self.output_bias,
-            row=whole(self.output_input_size, self.num_attention_heads), input_first=self.input_first,
-        )  # fmt: skip
+            names.output,
+            hidden_size,
+            self.output_input_size,
+            role,
+            bias=self.output_bias,
+            row=whole(self.output_input_size, self.num_attention_heads),
+            input_first=self.input_first,
+        )
         if self.head_gate:
             found += linear(
                 "g_proj", self.num_attention_heads, hidden_size, role, column=whole(self.num_attention_heads)

@@ -59,15 +59,25 @@ class Mlp:
         if self.gated and self.fused:
             parts = (Part(inner, inner), Part(inner, inner))
             found += linear(
-                names.fused, 2 * inner, hidden_size, role, bias=self.bias, column=parts,
+                names.fused,
+                2 * inner,
+                hidden_size,
+                role,
+                bias=self.bias,
+                column=parts,
                 input_first=self.input_first,
-            )  # fmt: skip
+            )
         else:
             for name in (names.gate, names.up) if self.gated else (names.up,):
                 found += linear(
-                    name, inner, hidden_size, role, bias=self.bias, column=whole(inner),
+                    name,
+                    inner,
+                    hidden_size,
+                    role,
+                    bias=self.bias,
+                    column=whole(inner),
                     input_first=self.input_first,
-                )  # fmt: skip
+                )
         output_bias = self.bias if self.output_bias is None else self.output_bias
         found += linear(
             names.down,
@@ -169,26 +179,40 @@ class Moe:
         rows, inner = self.num_experts * self.moe_intermediate_size, self.moe_intermediate_size
         return [
             Tensor(
-                f"{self.names.experts}.mlp.{name}", (rows, width), Role.EXPERT, Split(0, whole(rows, inner)),
-                linear=True, input_dim=0 if name == "w2" else 1,
-                num_experts=self.num_experts, active_experts=self.num_experts_per_tok,
+                f"{self.names.experts}.mlp.{name}",
+                (rows, width),
+                Role.EXPERT,
+                Split(0, whole(rows, inner)),
+                linear=True,
+                input_dim=0 if name == "w2" else 1,
+                num_experts=self.num_experts,
+                active_experts=self.num_experts_per_tok,
             )
             for name in ("w1", "v1", "w2")
-        ]  # fmt: skip
+        ]
 
     def _expert_matrix(self, name: str, out_size: int, in_size: int, split: Split) -> Tensor:
         inner = (in_size, out_size) if self.input_first else (out_size, in_size)
         return Tensor(
-            name, (self.num_experts, *inner), Role.EXPERT, split, linear=True,
+            name,
+            (self.num_experts, *inner),
+            Role.EXPERT,
+            split,
+            linear=True,
             input_dim=1 if self.input_first else 2,
-            num_experts=self.num_experts, active_experts=self.num_experts_per_tok,
-        )  # fmt: skip
+            num_experts=self.num_experts,
+            active_experts=self.num_experts_per_tok,
+        )
 
     def _expert_bias(self, name: str, size: int, split: Split | None) -> Tensor:
         return Tensor(
-            name, (self.num_experts, size), Role.EXPERT, split,
-            num_experts=self.num_experts, active_experts=self.num_experts_per_tok,
-        )  # fmt: skip
+            name,
+            (self.num_experts, size),
+            Role.EXPERT,
+            split,
+            num_experts=self.num_experts,
+            active_experts=self.num_experts_per_tok,
+        )
 
 
 FeedForward = Mlp | Moe

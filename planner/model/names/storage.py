@@ -59,9 +59,12 @@ def _config(storage: str, group_size: int | None) -> dict[str, object]:
         return {"quant_method": "gptq", "bits": int(bits[3:]), "group_size": group, "sym": True, "desc_act": False}
     if storage == "auto-round":
         return {
-            "quant_method": "auto-round", "bits": 4, "group_size": group, "sym": True,
+            "quant_method": "auto-round",
+            "bits": 4,
+            "group_size": group,
+            "sym": True,
             "packing_format": "auto_round:auto_gptq",
-        }  # fmt: skip
+        }
     if storage in ("w4a16", "w4a16-asym", "w8a16"):
         symmetric = not storage.endswith("asym")
         return _compressed(int(storage[1]), "int", "group", "pack-quantized", group_size=group, symmetric=symmetric)
@@ -75,8 +78,11 @@ def _config(storage: str, group_size: int | None) -> dict[str, object]:
         return _compressed(4, "float", "tensor_group", "nvfp4-pack-quantized", group_size=16)
     if storage == "fp8-block":
         return {
-            "quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128],
-        }  # fmt: skip
+            "quant_method": "fp8",
+            "fmt": "e4m3",
+            "activation_scheme": "dynamic",
+            "weight_block_size": [128, 128],
+        }
     if storage in ("fp8-modelopt", "nvfp4-modelopt"):
         return {"quant_method": "modelopt", "quant_algo": kind.upper()}
     if storage in ("nf4-dq", "bnb-int8"):

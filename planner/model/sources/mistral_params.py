@@ -15,18 +15,31 @@ from typing import Final
 from planner.errors import ConfigError
 
 _NAMES: Final = {
-    "dim": "hidden_size", "n_layers": "num_hidden_layers", "n_heads": "num_attention_heads",
-    "n_kv_heads": "num_key_value_heads", "hidden_dim": "intermediate_size", "head_dim": "head_dim",
-    "vocab_size": "vocab_size", "norm_eps": "rms_norm_eps", "rope_theta": "rope_theta",
+    "dim": "hidden_size",
+    "n_layers": "num_hidden_layers",
+    "n_heads": "num_attention_heads",
+    "n_kv_heads": "num_key_value_heads",
+    "hidden_dim": "intermediate_size",
+    "head_dim": "head_dim",
+    "vocab_size": "vocab_size",
+    "norm_eps": "rms_norm_eps",
+    "rope_theta": "rope_theta",
     "sliding_window": "sliding_window",
-    "max_position_embeddings": "max_position_embeddings", "max_seq_len": "max_position_embeddings",
-    "model_max_length": "max_position_embeddings", "tied_embeddings": "tie_word_embeddings",
-}  # fmt: skip
+    "max_position_embeddings": "max_position_embeddings",
+    "max_seq_len": "max_position_embeddings",
+    "model_max_length": "max_position_embeddings",
+    "tied_embeddings": "tie_word_embeddings",
+}
 _VISION_NAMES: Final = {
-    "hidden_size": "hidden_size", "num_channels": "num_channels", "image_size": "image_size",
-    "patch_size": "patch_size", "intermediate_size": "intermediate_size", "num_hidden_layers": "num_hidden_layers",
-    "num_attention_heads": "num_attention_heads", "rope_theta": "rope_theta",
-}  # fmt: skip
+    "hidden_size": "hidden_size",
+    "num_channels": "num_channels",
+    "image_size": "image_size",
+    "patch_size": "patch_size",
+    "intermediate_size": "intermediate_size",
+    "num_hidden_layers": "num_hidden_layers",
+    "num_attention_heads": "num_attention_heads",
+    "rope_theta": "rope_theta",
+}
 _LONGEST_POSITIONS: Final = 128_000
 
 

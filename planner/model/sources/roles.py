@@ -39,7 +39,7 @@ _WORDS: Final = (
     (r"ssm_|mamba|mixer\.|linear_attn|time_mix|shortconv|\.conv\.", Role.RECURRENT),
     (r"attn|attention|self_attn", Role.ATTENTION),
     (r"mlp|ffn|feed_forward", Role.MLP),
-)  # fmt: skip
+)
 _PATTERNS: Final = tuple((re.compile(pattern), role) for pattern, role in _WORDS)
 
 

@@ -28,9 +28,17 @@ from planner.model.tensors import draft_tensors, tensors
 _CONFIG: Final = "config.json"
 # What checkpoints keep that no model counts as a weight: tables, masks, and what is already counted elsewhere.
 _BUFFERS: Final = (
-    "rotary_emb.inv_freq", "masked_bias", "position_ids", ".attn.bias", ".attention.bias", "correction_bias",
-    "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight", "exp_probs_b.bias",
-)  # fmt: skip
+    "rotary_emb.inv_freq",
+    "masked_bias",
+    "position_ids",
+    ".attn.bias",
+    ".attention.bias",
+    "correction_bias",
+    "rope_freqs.weight",
+    "rope_factors_long.weight",
+    "rope_factors_short.weight",
+    "exp_probs_b.bias",
+)
 # Bytes of weights, beside those in 16 bit, that some storage could have: one bit a weight; fp32, drafts, a second head.
 _LEAST, _MOST = 0.05, 5
 _PACKED: Final = frozenset({"U8", "I8", "I32", "U32", "F4", "F8_E4M3", "F8_E5M2", "F8_E8M0"})
@@ -185,9 +193,8 @@ def _check_it_can_be(model: Model) -> None:
             f" {prefix}{absent[0]}): these are not one model, or shards are missing"
         )
     odd = [
-        tensor for tensor in model.stored
-        if tensor.name.startswith(prefix) and _differs(tensor, made.get(tensor.name))
-    ]  # fmt: skip
+        tensor for tensor in model.stored if tensor.name.startswith(prefix) and _differs(tensor, made.get(tensor.name))
+    ]
     if odd:
         raise SourceError(
             f"{model.id}: {len(odd)} matrices of layers have another shape than the config makes, first"

@@ -34,7 +34,11 @@ def typed(text: str, *, indent: str = "    ", most: int = 2) -> list[str]:
     if len(indent) + len(text) <= WIDTH:
         return [indent + text]
     lines = textwrap.wrap(
-        text, WIDTH - 2, initial_indent=indent, subsequent_indent=indent + "  ", break_long_words=False,
+        text,
+        WIDTH - 2,
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
+        break_long_words=False,
         break_on_hyphens=False,
-    )  # fmt: skip
+    )
     return lines[:most]

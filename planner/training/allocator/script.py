@@ -76,12 +76,19 @@ def script_of(
         made = [int(size * scale) for size in made]
         temporary = [-(-size * upcast // ranks) for size in temporary]
     return Script(
-        loaded=loaded, workspaces=(half, workspace_bytes - half), stream=step.stream_bytes,
-        shared=(step.shared_bytes,), layers=layers, head=step.head and _large(step.head),
-        checkpointed=bool(recipe.gradient_checkpointing), reentrant=step.reentrant, states=made, step=temporary,
-        embedding_gradient=step.embedding_gradient_bytes, 
+        loaded=loaded,
+        workspaces=(half, workspace_bytes - half),
+        stream=step.stream_bytes,
+        shared=(step.shared_bytes,),
+        layers=layers,
+        head=step.head and _large(step.head),
+        checkpointed=bool(recipe.gradient_checkpointing),
+        reentrant=step.reentrant,
+        states=made,
+        step=temporary,
+        embedding_gradient=step.embedding_gradient_bytes,
         sharded=units,
-    )  # fmt: skip
+    )
 
 
 def _sharded_weights(found: Inventory, units: Units, weights_bytes: int, *, whole_first: bool) -> list[Loaded]:

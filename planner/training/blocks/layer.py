@@ -33,8 +33,11 @@ from planner.training.blocks.recurrent import gated_delta_net, mamba1, mamba2, s
 from planner.training.tape import ops, row_ops
 from planner.training.tape.tape import Value
 
-_AFTER_BOTH: Final = (("attention.output.LayerNorm", "output.LayerNorm"), ("attention.LayerNorm", "output.LayerNorm"),
-                      ("post_attention_layernorm", "post_mlp_layernorm"))  # fmt: skip
+_AFTER_BOTH: Final = (
+    ("attention.output.LayerNorm", "output.LayerNorm"),
+    ("attention.LayerNorm", "output.LayerNorm"),
+    ("post_attention_layernorm", "post_mlp_layernorm"),
+)
 _POST_BOTH: Final = ("post_attention_layernorm", "post_feedforward_layernorm")
 _OTHER_STREAMS: Final = frozenset({"gemma3n"})  # several residual streams (AltUp, Laurel)
 _PARALLEL: Final = frozenset({"gpt_neox"})  # two norms, side by side all the same (use_parallel_residual)
@@ -70,8 +73,12 @@ def places(layer: Layer, model_type: str) -> Norms:
     if "pre_feedforward_layernorm" in named and len(names) == 4:
         return Norms(norms[0], norms[1], norms[2], norms[3])
     if "post_self_attn_layernorm" in named:
-        return Norms(named["input_layernorm"], named["post_self_attn_layernorm"], named["post_attention_layernorm"],
-                     named["post_mlp_layernorm"])  # fmt: skip
+        return Norms(
+            named["input_layernorm"],
+            named["post_self_attn_layernorm"],
+            named["post_attention_layernorm"],
+            named["post_mlp_layernorm"],
+        )
     if len(names) == 1 and layer.mixers and layer.feed_forward is not None:
         if names == ("mlp_norm",):
             return Norms(before_feed_forward=norms[0])

@@ -10,8 +10,11 @@ from typing import Any, Final
 from planner.errors import UsageError
 
 _MOST_BYTES: Final = 1 << 20
-_NUMBERS: Final = {"reduce_bucket_size": "reduce_bucket_size", "sub_group_size": "sub_group_size",
-                   "stage3_max_live_parameters": "stage3_max_live_parameters"}  # fmt: skip
+_NUMBERS: Final = {
+    "reduce_bucket_size": "reduce_bucket_size",
+    "sub_group_size": "sub_group_size",
+    "stage3_max_live_parameters": "stage3_max_live_parameters",
+}
 
 
 def deepspeed_inputs(path: str) -> dict[str, Any]:
@@ -26,8 +29,9 @@ def deepspeed_inputs(path: str) -> dict[str, Any]:
         return {"sharding": "ddp"}
     stage = zero.get("stage", 0)
     if stage not in (0, 1, 2, 3):
-        raise UsageError(f"--deepspeed: zero_optimization.stage is {str(stage)[:20]}; expected 0 to 3",
-                         field="deepspeed")  # fmt: skip
+        raise UsageError(
+            f"--deepspeed: zero_optimization.stage is {str(stage)[:20]}; expected 0 to 3", field="deepspeed"
+        )
     found: dict[str, Any] = {"sharding": f"zero{stage}" if stage else "ddp"}
     for key, name in _NUMBERS.items():
         value = zero.get(key)

@@ -137,11 +137,21 @@ def shard(
         host += weights + gradients
         weights = gradients = 0
     return Sharded(
-        weights=weights, gradients=gradients, waiting=waiting, optimizer=optimizer, buckets=buckets, gathered=gathered,
+        weights=weights,
+        gradients=gradients,
+        waiting=waiting,
+        optimizer=optimizer,
+        buckets=buckets,
+        gathered=gathered,
         step_buckets=step_buckets,
-        gathered_layers=gathered_layers, unit_gradients=unit_gradients, step_temporary=temporary, host=host,
-        loading=loading, shards_gradients=kind in _FULLY or kind == "zero2", notes=notes,
-    )  # fmt: skip
+        gathered_layers=gathered_layers,
+        unit_gradients=unit_gradients,
+        step_temporary=temporary,
+        host=host,
+        loading=loading,
+        shards_gradients=kind in _FULLY or kind == "zero2",
+        notes=notes,
+    )
 
 
 def _totals(states: States, recipe: Recipe) -> tuple[int, int, int, int]:

@@ -36,14 +36,13 @@ class MegatronShape:
     encoder_num_layers: Annotated[int, Ge(0), Le(4096), option("Of T5's encoder.", panel=_PANEL, ours=True)] = 0
     decoder_num_layers: Annotated[int, Ge(0), Le(4096), option("Of T5's decoder.", panel=_PANEL, ours=True)] = 0
     hidden_size: Annotated[int, Ge(0), Le(_MOST), option("Residual width.", panel=_PANEL, ours=True)] = 0
-    ffn_hidden_size: Annotated[int | None, Ge(1), Le(_MOST), option("Left out: 4 x hidden.", panel=_PANEL,
-                                                                    ours=True)] = None  # fmt: skip
+    ffn_hidden_size: Annotated[
+        int | None, Ge(1), Le(_MOST), option("Left out: 4 x hidden.", panel=_PANEL, ours=True)
+    ] = None
     num_attention_heads: Annotated[int, Ge(1), Le(4096), option("Heads.", panel=_PANEL, ours=True)] = 1
     kv_channels: Annotated[int | None, Ge(1), Le(4096), option("Width of a head.", panel=_PANEL, ours=True)] = None
-    encoder_seq_length: Annotated[int, Ge(1), Le(_MOST), option("Tokens of a source.", panel=_PANEL,
-                                                                ours=True)] = 512  # fmt: skip
-    decoder_seq_length: Annotated[int, Ge(1), Le(_MOST), option("Tokens of a target.", panel=_PANEL,
-                                                                ours=True)] = 128  # fmt: skip
+    encoder_seq_length: Annotated[int, Ge(1), Le(_MOST), option("Tokens of a source.", panel=_PANEL, ours=True)] = 512
+    decoder_seq_length: Annotated[int, Ge(1), Le(_MOST), option("Tokens of a target.", panel=_PANEL, ours=True)] = 128
     max_position_embeddings: Annotated[int, Ge(1), Le(_MOST), option("Positions.", panel=_PANEL, ours=True)] = 512
     vocab_size: Annotated[int, Ge(1), Le(_MOST), option("Before padding.", panel=_PANEL, ours=True)] = _BERT_VOCABULARY
     use_distributed_optimizer: Annotated[bool, option("Its states are divided.", panel=_PANEL, ours=True)] = False
@@ -83,8 +82,10 @@ def megatron_peak(
         UsageError: no layers, or heads that do not divide.
     """
     if shape.num_attention_heads % ways:
-        raise UsageError(f"--tensor-model-parallel-size {ways} does not divide {shape.num_attention_heads} heads",
-                         field="tensor_parallel_size")  # fmt: skip
+        raise UsageError(
+            f"--tensor-model-parallel-size {ways} does not divide {shape.num_attention_heads} heads",
+            field="tensor_parallel_size",
+        )
     encoders = shape.encoder_num_layers or shape.num_layers
     if not encoders:
         raise UsageError("a Megatron shape needs --num-layers (BERT) or --encoder-num-layers (T5)", field="num_layers")
@@ -107,8 +108,14 @@ def megatron_peak(
     cells = length * length * encoders + (answer * answer + answer * length) * shape.decoder_num_layers
     scores = _SCORE * heads // ways * batch * cells
     logits = _LOGIT * (target or source) * _padded(shape.vocab_size, ways) // ways
-    return MegatronPeak(parameters=parameters, states=states, activations=activations, scores=scores, logits=logits,
-                        workspace=_WORKSPACE)  # fmt: skip
+    return MegatronPeak(
+        parameters=parameters,
+        states=states,
+        activations=activations,
+        scores=scores,
+        logits=logits,
+        workspace=_WORKSPACE,
+    )
 
 
 def _parameters(shape: MegatronShape, encoders: int, hidden: int, wide: int, ways: int) -> tuple[int, int]:

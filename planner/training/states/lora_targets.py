@@ -24,18 +24,25 @@ from planner.training.states.peft_targets import (
 
 # What stacks that write their own modules call the projections (litgpt lora.py, torchtune lora builders).
 _ALIASES: Final = {
-    "query": "q_proj", "key": "k_proj", "value": "v_proj", "projection": "o_proj", "q": "q_proj", "k": "k_proj",
-    "v": "v_proj", "output_proj": "o_proj",
-}  # fmt: skip
+    "query": "q_proj",
+    "key": "k_proj",
+    "value": "v_proj",
+    "projection": "o_proj",
+    "q": "q_proj",
+    "k": "k_proj",
+    "v": "v_proj",
+    "output_proj": "o_proj",
+}
 # The fused module that holds a projection where the checkpoint has it in one matrix.
 _FUSED_HOLDERS: Final = {
     "q_proj": ("qkv_proj", "query_key_value", "c_attn", "Wqkv", "W_pack"),
     "k_proj": ("qkv_proj", "query_key_value", "c_attn", "Wqkv", "W_pack"),
     "v_proj": ("qkv_proj", "query_key_value", "c_attn", "Wqkv", "W_pack"),
     "o_proj": ("dense", "out_proj", "c_proj"),
-    "gate_proj": ("gate_up_proj",), "up_proj": ("gate_up_proj", "dense_h_to_4h", "fc1", "c_fc"),
+    "gate_proj": ("gate_up_proj",),
+    "up_proj": ("gate_up_proj", "dense_h_to_4h", "fc1", "c_fc"),
     "down_proj": ("dense_4h_to_h", "fc2"),
-}  # fmt: skip
+}
 
 
 class Targets:
@@ -53,8 +60,9 @@ class Targets:
         self.asked = asked
         self.all_linear = asked == ("all-linear",)
         wanted: list[str] = []
-        own_names = {part for layer in spec.layers[:1] for t in layer.tensors(spec.hidden_size)
-                     for part in t.name.split(".")}  # fmt: skip
+        own_names = {
+            part for layer in spec.layers[:1] for t in layer.tensors(spec.hidden_size) for part in t.name.split(".")
+        }
         for name in asked:
             if name in ("output", "head") and self.own_modules:
                 wanted.append("lm_head")  # torchtune's apply_lora_to_output, litgpt's lora_head
@@ -88,8 +96,10 @@ class Targets:
                     field="lora_target_modules",
                 )
         if spec.tie_word_embeddings and self._named("lm_head"):
-            raise UsageError(f"{asked}: the output matrix is tied to the embedding; adapters on it are not modelled",
-                             field="lora_target_modules")  # fmt: skip
+            raise UsageError(
+                f"{asked}: the output matrix is tied to the embedding; adapters on it are not modelled",
+                field="lora_target_modules",
+            )
         if self.pattern is None or renamed(spec.model_type):
             return
         for index, layer in enumerate(spec.layers):
@@ -102,8 +112,10 @@ class Targets:
                     containers.append(module)
                 found = next((each for each in containers if self.pattern.fullmatch(each)), None)
                 if found:
-                    raise UsageError(f"{asked} matches {found}, which is no linear layer, and PEFT refuses it",
-                                     field="lora_target_modules")  # fmt: skip
+                    raise UsageError(
+                        f"{asked} matches {found}, which is no linear layer, and PEFT refuses it",
+                        field="lora_target_modules",
+                    )
 
     def _rename(self, spec: ModelSpec) -> None:
         """Resolve all-linear or the expression to names, and take experts and router from them."""

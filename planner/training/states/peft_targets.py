@@ -34,14 +34,33 @@ _RENAMED: Final[dict[str, dict[str, str]]] = {
     **dict.fromkeys(("mixtral", "minimax", "minimax_m2"), _MIXTRAL),
     **dict.fromkeys(
         (
-            "afmoe", "cohere2_moe", "deepseek_v2", "deepseek_v3", "deepseek_v32", "dots1", "ernie4_5_moe", "exaone_moe",
-            "flex_olmo", "glm4_moe", "glm4_moe_lite", "glm4v_moe", "glm_moe_dsa", "hunyuan_v1_moe", "longcat_flash",
-            "olmoe", "qwen3_moe", "qwen3_next", "qwen3_omni_moe", "qwen3_omni_moe_thinker", "qwen3_omni_moe_text",
-            "sarvam_mla", "solar_open",
+            "afmoe",
+            "cohere2_moe",
+            "deepseek_v2",
+            "deepseek_v3",
+            "deepseek_v32",
+            "dots1",
+            "ernie4_5_moe",
+            "exaone_moe",
+            "flex_olmo",
+            "glm4_moe",
+            "glm4_moe_lite",
+            "glm4v_moe",
+            "glm_moe_dsa",
+            "hunyuan_v1_moe",
+            "longcat_flash",
+            "olmoe",
+            "qwen3_moe",
+            "qwen3_next",
+            "qwen3_omni_moe",
+            "qwen3_omni_moe_thinker",
+            "qwen3_omni_moe_text",
+            "sarvam_mla",
+            "solar_open",
         ),
         _QWEN,
     ),
-}  # fmt: skip
+}
 # Experts that were stacked parameters in transformers 4 already.
 _STACKED_IN_4: Final = frozenset(
     {
@@ -60,10 +79,22 @@ _LINEAR_ROUTERS: Final = frozenset({"phimoe", "llama4_text", "hunyuan_v1_moe", "
 # transformers 4.57.6: more routers were.
 _LINEAR_ROUTERS_BEFORE_5: Final = frozenset(
     {
-        "ernie4_5_moe", "flex_olmo", "granitemoe", "granitemoehybrid", "granitemoeshared", "jamba", "jetmoe", "minimax",
-        "mixtral", "olmoe", "qwen2_moe", "qwen3_moe", "qwen3_next", "qwen3_omni_moe_text",
+        "ernie4_5_moe",
+        "flex_olmo",
+        "granitemoe",
+        "granitemoehybrid",
+        "granitemoeshared",
+        "jamba",
+        "jetmoe",
+        "minimax",
+        "mixtral",
+        "olmoe",
+        "qwen2_moe",
+        "qwen3_moe",
+        "qwen3_next",
+        "qwen3_omni_moe_text",
     }
-)  # fmt: skip
+)
 # Of the former, those whose forward returns more than the scores: PEFT's linear layer, put in their place, fails on it.
 _TUPLE_ROUTERS: Final = frozenset({"phimoe", "llama4_text"})
 _LINEAR_GATES: Final = "shared_expert_gate"

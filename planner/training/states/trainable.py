@@ -23,13 +23,21 @@ from planner.training.states.peft_targets import fails_when_adapted
 
 _BNB: Final = frozenset({"nf4", "fp4", "int8"})
 _FORMATS: Final = {
-    "nf4": "bnb_nf4", "fp4": "bnb_fp4", "int8": "bnb_int8", "gptq": "gptq_4bit", "awq": "awq_4bit",
+    "nf4": "bnb_nf4",
+    "fp4": "bnb_fp4",
+    "int8": "bnb_int8",
+    "gptq": "gptq_4bit",
+    "awq": "awq_4bit",
     "torchao-nf4": "bnb_nf4_dq",
-}  # fmt: skip
+}
 _STORAGE: Final = {
-    "nf4": "dequantised", "fp4": "dequantised", "torchao-nf4": "dequantised", "int8": "int8", "gptq": "fused",
+    "nf4": "dequantised",
+    "fp4": "dequantised",
+    "torchao-nf4": "dequantised",
+    "int8": "int8",
+    "gptq": "fused",
     "awq": "fused",
-}  # fmt: skip
+}
 # torchtune quantises feed-forwards whether they have adapters or not, but here only with (models/qwen2: qwen2_mlp).
 _MLP_IN_16_BIT: Final = frozenset({"qwen2"})
 _DEFAULT_TARGETS: Final = ("q_proj", "v_proj")  # of models that PEFT has no default for
@@ -225,10 +233,16 @@ class _Reader:
         if last and not first and spec.tie_word_embeddings:
             head += tuple(t for t in embeddings if t.tensor.role is Role.EMBEDDING)
         return Inventory(
-            embeddings=embeddings if first else (), layers=tuple(layers), head=head if last else (),
-            towers=tuple(towers) if first else (), notes=tuple(self.notes), first=first, last=last,
-            stage=stage, tied=recipe.has_logits and spec.tie_word_embeddings and not kernels(recipe).get("untied"),
-        )  # fmt: skip
+            embeddings=embeddings if first else (),
+            layers=tuple(layers),
+            head=head if last else (),
+            towers=tuple(towers) if first else (),
+            notes=tuple(self.notes),
+            first=first,
+            last=last,
+            stage=stage,
+            tied=recipe.has_logits and spec.tie_word_embeddings and not kernels(recipe).get("untied"),
+        )
 
     def _scores(self, head: tuple[TrainTensor, ...], outside: bool) -> tuple[TrainTensor, ...]:
         """The head with a matrix of a row a label in place of the vocabulary's; none for embeddings.
@@ -253,8 +267,10 @@ class _Reader:
         quantised = self.recipe.base_quantization not in (None, "none")
         if not (quantised and self.recipe.adapters and kernels(self.recipe).get("replaces_embedding")):
             return found
-        self._note(f"{self.recipe.framework} replaces a quantised model's embedding: the old one lives on, the new one"
-                   " has a gradient that no optimizer takes up")  # fmt: skip
+        self._note(
+            f"{self.recipe.framework} replaces a quantised model's embedding: the old one lives on, the new one"
+            " has a gradient that no optimizer takes up"
+        )
         replaced = tuple(replace(t, trainable=True, stepped=False) for t in found if t.tensor.role is Role.EMBEDDING)
         return replaced + found
 
@@ -309,9 +325,15 @@ class _Reader:
         if saved_copy:
             self.saved += 1
         return TrainTensor(
-            tensor=tensor, shape=shape, format=stored, width=width, storage=storage,
-            trainable=trainable, adapter=adapter, saved_copy=saved_copy,
-        )  # fmt: skip
+            tensor=tensor,
+            shape=shape,
+            format=stored,
+            width=width,
+            storage=storage,
+            trainable=trainable,
+            adapter=adapter,
+            saved_copy=saved_copy,
+        )
 
     def _quantised(self, tensor: Tensor) -> bool:
         recipe = self.recipe

@@ -97,11 +97,17 @@ class Segments:
         """What a layer with these tensors runs with."""
         weights = {t.tensor.name: self._weight(t) for t in tensors}
         return Block(
-            tape=tape, batch=self.batch, seq=self.seq, hidden_size=self.spec.hidden_size, weights=weights,
-            kernels=self.kernels, mask_width=self.width if self.kernels.attention == "eager" else 0,
-            position_width=self.width, model_type=self.spec.model_type,
+            tape=tape,
+            batch=self.batch,
+            seq=self.seq,
+            hidden_size=self.spec.hidden_size,
+            weights=weights,
+            kernels=self.kernels,
+            mask_width=self.width if self.kernels.attention == "eager" else 0,
+            position_width=self.width,
+            model_type=self.spec.model_type,
             sequence_ways=self.recipe.tensor_parallel_size if self.recipe.sequence_parallel else 1,
-        )  # fmt: skip
+        )
 
     def _weight(self, found: TrainTensor) -> Weight:
         """A weight as the kernels see it: FSDP gathers in the type of its mixed precision, so that nothing is cast.
@@ -141,8 +147,9 @@ class Segments:
                 memo[key] = self.layer_profile(group, below=key[1], keep_input=checkpoints)
             inside.append(memo[key])
             if checkpoints and id(group) not in plain:
-                plain[id(group)] = without_graph(self.tape, self.forward_of(group), numel=self.stream_numel,
-                                                 width=self.width)  # fmt: skip
+                plain[id(group)] = without_graph(
+                    self.tape, self.forward_of(group), numel=self.stream_numel, width=self.width
+                )
             if checkpoints:
                 forwards.append(plain[id(group)])
             below = below or any(t.trainable or t.adapter for t in group.tensors)
@@ -151,14 +158,26 @@ class Segments:
             return inside
         size = self.tape().rounding(self.stream_numel * self.width)
         kept = [
-            checkpointed(inside[at : at + every], forwards[at : at + every], stream_bytes=size,
-                         reentrant=self.kernels.reentrant, units=self.reduces_units,
-                         keeps_inputs=self.kernels.keeps_quantised_input and not self.kernels.reentrant)
+            checkpointed(
+                inside[at : at + every],
+                forwards[at : at + every],
+                stream_bytes=size,
+                reentrant=self.kernels.reentrant,
+                units=self.reduces_units,
+                keeps_inputs=self.kernels.keeps_quantised_input and not self.kernels.reentrant,
+            )
             for at in range(0, len(inside), every)
-        ]  # fmt: skip
+        ]
         more = self._kept_products() if self.recipe.checkpoint_policy == "selective" else 0
-        return [replace(one, forward_left=one.forward_left + more, backward_left=one.backward_left - more,
-                        forward_peak=one.forward_peak + more) for one in kept]  # fmt: skip
+        return [
+            replace(
+                one,
+                forward_left=one.forward_left + more,
+                backward_left=one.backward_left - more,
+                forward_peak=one.forward_peak + more,
+            )
+            for one in kept
+        ]
 
     def _kept_products(self) -> int:
         """What a checkpoint that keeps products has of a layer beside its input.
@@ -174,9 +193,14 @@ class Segments:
                 field="checkpoint_policy",
             )
         whole = selective_bytes(
-            self.tokens, 1, hidden_size=self.spec.hidden_size, query_size=mixer.output_input_size,
-            key_size=mixer.key_size, intermediate_size=feed_forward.intermediate_size, heads=mixer.num_attention_heads,
-        )  # fmt: skip
+            self.tokens,
+            1,
+            hidden_size=self.spec.hidden_size,
+            query_size=mixer.output_input_size,
+            key_size=mixer.key_size,
+            intermediate_size=feed_forward.intermediate_size,
+            heads=mixer.num_attention_heads,
+        )
         return whole - 2 * self.tokens * self.spec.hidden_size
 
     def tower_bytes(self) -> tuple[int, int, int]:
@@ -190,16 +214,19 @@ class Segments:
         stack = next((one for one in self.model.spec.stacks if one.name == "vision"), None)
         kind = known_tower(spec.model_type)
         if stack is None or kind is None:
-            raise UnsupportedArchitecture(f"the training memory of {spec.model_type} towers is not modelled",
-                                          field="images_per_sample")  # fmt: skip
+            raise UnsupportedArchitecture(
+                f"the training memory of {spec.model_type} towers is not modelled", field="images_per_sample"
+            )
         width, height = read_size(recipe.image_size or "1024x1024")
         patches = picture(kind, width, height, recipe.max_pixels).patches * recipe.images_per_sample * self.batch
         layer = stack.layers[0]
         tower = Tower(
-            kind=kind, hidden_size=stack.hidden_size, layers=len(stack.layers),
+            kind=kind,
+            hidden_size=stack.hidden_size,
+            layers=len(stack.layers),
             intermediate_size=int(getattr(layer.feed_forward, "intermediate_size", 0)),
             heads=int(getattr(layer.mixers[0], "num_attention_heads", 0)),
-        )  # fmt: skip
+        )
         hooked = recipe.adapters and bool(recipe.gradient_checkpointing) and not self.own.get("loops_over_experts")
         place: Place = "trained" if not recipe.freeze_vision_tower else "frozen" if hooked else "outside"
         again = recipe.vit_gradient_checkpointing
@@ -222,9 +249,14 @@ class Segments:
     def layer_profile(self, group: LayerGroup, *, below: bool, keep_input: bool) -> Profile:
         """The profile of a layer; `below`: something under it is trained."""
         return profile(
-            self.tape, self.forward_of(group), numel=self.stream_numel, width=self.width, needs_grad=below,
-            keep_input=keep_input, keep_gradients=self.keep_gradients,
-        )  # fmt: skip
+            self.tape,
+            self.forward_of(group),
+            numel=self.stream_numel,
+            width=self.width,
+            needs_grad=below,
+            keep_input=keep_input,
+            keep_gradients=self.keep_gradients,
+        )
 
     @property
     def reduces_units(self) -> bool:
@@ -264,16 +296,23 @@ class Segments:
             weight = replace(weight, adapter=None)
         recipe, own = self.recipe, self.own
         head = Head(
-            norm=final_norm(self.spec), output=weight, loss=(recipe.loss or "hf") if recipe.has_logits else "hf",
+            norm=final_norm(self.spec),
+            output=weight,
+            loss=(recipe.loss or "hf") if recipe.has_logits else "hf",
             log_probs=log_probs(recipe) if recipe.objective in ("grpo", "ppo") and recipe.loss == "hf" else None,
-            chunking=str(own.get("chunking", "trl")), upcast=str(own.get("upcast", "loss")),
-            shifted_copy=bool(own.get("shifted_copy", False)), keep_outputs=bool(recipe.keep_outputs),
-            in_place_converts=bool(own.get("in_place_converts", True)), compiled=bool(own.get("compiled", False)),
-            compiled_apart=bool(own.get("loss_compiled_apart", False)), batch=self.batch,
+            chunking=str(own.get("chunking", "trl")),
+            upcast=str(own.get("upcast", "loss")),
+            shifted_copy=bool(own.get("shifted_copy", False)),
+            keep_outputs=bool(recipe.keep_outputs),
+            in_place_converts=bool(own.get("in_place_converts", True)),
+            compiled=bool(own.get("compiled", False)),
+            compiled_apart=bool(own.get("loss_compiled_apart", False)),
+            batch=self.batch,
             kept_tokens=(recipe.logits_to_keep or 0) * self.batch,
             softcap=has_habit(self.spec.model_type, "softcapped_logits"),
-            scaled=has_habit(self.spec.model_type, "scaled_logits"), whole_logits=not recipe.adapters,
-        )  # fmt: skip
+            scaled=has_habit(self.spec.model_type, "scaled_logits"),
+            whole_logits=not recipe.adapters,
+        )
 
         def forward(tape: Tape, x: Value) -> tuple[Value, list[Value]]:
             block = self.block(tape, tuple(t for t in tensors if t is not output))
@@ -284,9 +323,13 @@ class Segments:
             return run(block, head, row_ops.collect(tape, x, ways))
 
         return profile(
-            self.tape, forward, numel=self.stream_numel, width=self.width, needs_grad=below,
+            self.tape,
+            forward,
+            numel=self.stream_numel,
+            width=self.width,
+            needs_grad=below,
             keep_gradients=self.keep_gradients,
-        )  # fmt: skip
+        )
 
     def embedding_bytes(self, stream: int) -> int:
         """The embedding's output, where checkpointing made it a leaf and the layers start from something else."""
@@ -365,6 +408,10 @@ def _weight(found: TrainTensor) -> Weight:
     if len(shape) > 2:
         out_features, in_features = found.numel // shape[-1], shape[-1]
     return Weight(
-        out_features=out_features, in_features=in_features, width=found.width,
-        trainable=found.trainable or found.saved_copy, storage=found.storage, adapter=found.adapter,
-    )  # fmt: skip
+        out_features=out_features,
+        in_features=in_features,
+        width=found.width,
+        trainable=found.trainable or found.saved_copy,
+        storage=found.storage,
+        adapter=found.adapter,
+    )

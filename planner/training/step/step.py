@@ -215,9 +215,13 @@ class _Step(Segments):
         logits = tape.rounding((recipe.logits_to_keep or self.seq) * self.batch * spec.vocab_size * self.width)
         phases = (Phase(name="forward", activation_bytes=peak), Phase(name="logits", activation_bytes=live + logits))
         return StepMemory(
-            phases=phases, saved_bytes=saved, layer_bytes=0, logits_bytes=logits, gradient_bytes=0,
+            phases=phases,
+            saved_bytes=saved,
+            layer_bytes=0,
+            logits_bytes=logits,
+            gradient_bytes=0,
             stream_width=self.width,
-        )  # fmt: skip
+        )
 
 
 def _sums_chunks(recipe: Recipe) -> bool:

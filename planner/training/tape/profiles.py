@@ -101,10 +101,18 @@ def profile(
     forward_left = before_casts - start
     if out.node is None:
         return Profile(
-            forward_peak=forward_peak, forward_left=forward_left, forward_needed=forward_needed, gradients_before=0,
-            backward_peak=0, backward_left=0, cast_bytes=casts, cast_bytes_released=casts, gradient_bytes=0,
-            unit_bytes=0, trace=Trace(forward=ran, needed=needed, out=number, between=()),
-        )  # fmt: skip
+            forward_peak=forward_peak,
+            forward_left=forward_left,
+            forward_needed=forward_needed,
+            gradients_before=0,
+            backward_peak=0,
+            backward_left=0,
+            cast_bytes=casts,
+            cast_bytes_released=casts,
+            gradient_bytes=0,
+            unit_bytes=0,
+            trace=Trace(forward=ran, needed=needed, out=number, between=()),
+        )
     ended = len(tape.events)
     release_casts(tape)
     released = before_casts - tape.live
@@ -127,11 +135,15 @@ def profile(
     held.clear()
     backward_peak = tape.peak - begin
     trace = Trace(
-        forward=ran, needed=max(0, needed), out=number, between=between, backward=tuple(tape.events[begun:]),
+        forward=ran,
+        needed=max(0, needed),
+        out=number,
+        between=between,
+        backward=tuple(tape.events[begun:]),
         gradient=gradient_number,
         reached=None if reached is None or reached.storage is None else reached.storage.number,
         made=tape.parameter_gradients(),
-    )  # fmt: skip
+    )
     left = tape.live - begin  # what the program keeps (the outputs object) stays until the step is over
     del kept
     made = tape.parameter_gradient_bytes

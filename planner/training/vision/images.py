@@ -72,8 +72,9 @@ def picture(family: str, width: int, height: int, max_pixels: int | None = None)
         return internvl_picture(max(1, min(12, round(width / 448) * round(height / 448))))
     if family == "clip":
         return Picture(576, 577)
-    raise UnsupportedArchitecture(f"how {family} cuts images is not known; give --max-seq-length with their tokens",
-                                  field="image_size")  # fmt: skip
+    raise UnsupportedArchitecture(
+        f"how {family} cuts images is not known; give --max-seq-length with their tokens", field="image_size"
+    )
 
 
 def pixtral_picture(width: int, height: int, patch: int = 16, longest: int = 1024) -> Picture:

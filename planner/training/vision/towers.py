@@ -60,8 +60,15 @@ class Tower:
 def known_tower(model_type: str) -> str | None:
     """The row for a vision part's model_type; None where there is none."""
     name = model_type.removesuffix("_vision_model").removesuffix("_vision").removesuffix("_moe")
-    aliases = {"gemma3": "siglip", "paligemma": "siglip", "llava": "clip", "llava_next": "clip", "mistral3": "pixtral",
-               "qwen3_5": "qwen3_vl", "internvl": "internvl"}  # fmt: skip
+    aliases = {
+        "gemma3": "siglip",
+        "paligemma": "siglip",
+        "llava": "clip",
+        "llava_next": "clip",
+        "mistral3": "pixtral",
+        "qwen3_5": "qwen3_vl",
+        "internvl": "internvl",
+    }
     name = aliases.get(name, name)
     return name if name in _rows() else None
 

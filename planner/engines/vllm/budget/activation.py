@@ -148,9 +148,12 @@ def _held(model: Model, resolved: Resolved, parallelism: Parallelism, layers: sl
 def _recurrent_states(model: Model, resolved: Resolved, parallelism: Parallelism, layers: slice) -> Term:
     """V0 makes the states of max_num_seqs sequences in the first forward (models/mamba_cache.py 0.8.5)."""
     entries = layer_caches(
-        model.spec.layers[layers], cache_format("auto", resolved.dtype), state_dtype=resolved.dtype,
-        tensor_parallel_size=parallelism.tensor_parallel_size, honour_model_state_dtype=False,
-    )  # fmt: skip
+        model.spec.layers[layers],
+        cache_format("auto", resolved.dtype),
+        state_dtype=resolved.dtype,
+        tensor_parallel_size=parallelism.tensor_parallel_size,
+        honour_model_state_dtype=False,
+    )
     each = sum(entry.count * entry.state_bytes for entry in entries)
     size = resolved.max_num_seqs * each
     return Term("recurrent states", size, f"{resolved.max_num_seqs:,} sequences x {each:,}")
@@ -164,9 +167,13 @@ def _expert_workspace(moe: Moe, model: Model, resolved: Resolved, parallelism: P
     inner = _expert_width(moe, parallelism)
     tokens = min(resolved.max_num_batched_tokens, resolved.profile.expert_chunk or resolved.max_num_batched_tokens)
     size = terms.expert_workspaces(
-        tokens=tokens, hidden_size=width, moe_intermediate_size=inner, experts_per_token=moe.num_experts_per_tok,
-        element_bytes=resolved.element_bytes, gated=moe.gated,
-    )  # fmt: skip
+        tokens=tokens,
+        hidden_size=width,
+        moe_intermediate_size=inner,
+        experts_per_token=moe.num_experts_per_tok,
+        element_bytes=resolved.element_bytes,
+        gated=moe.gated,
+    )
     up = 2 * inner if moe.gated else inner
     formula = (
         f"{tokens:,} x {moe.num_experts_per_tok} x (max({inner:,}, {width:,}) + max({up:,}, {width:,}))"
@@ -244,18 +251,24 @@ def _layer_peak(
     elif isinstance(block, Moe):
         shared = -(-block.shared.intermediate_size // ways) if block.shared is not None else 0
         size = terms.expert_forward_peak(
-            tokens=tokens, hidden_size=hidden, num_experts=block.num_experts, shared_intermediate_size=shared,
+            tokens=tokens,
+            hidden_size=hidden,
+            num_experts=block.num_experts,
+            shared_intermediate_size=shared,
             element_bytes=element,
-        )  # fmt: skip
+        )
         formula = f"{tokens:,} x ((4 x {hidden:,} + 3 x {shared:,}) x {element} + 4 x {block.num_experts})"
         if resolved.profile.expert_buffers != "workspace" or _mxfp4(model):
             chunk = min(tokens, resolved.profile.expert_chunk or tokens)
             inner = _expert_width(block, parallelism)
             size += terms.fused_expert_buffers(
-                tokens=chunk, hidden_size=block.expert_input_size or hidden, moe_intermediate_size=inner,
-                experts_per_token=block.num_experts_per_tok, element_bytes=element,
+                tokens=chunk,
+                hidden_size=block.expert_input_size or hidden,
+                moe_intermediate_size=inner,
+                experts_per_token=block.num_experts_per_tok,
+                element_bytes=element,
                 separate=resolved.profile.expert_buffers == "separate",
-            )  # fmt: skip
+            )
             formula += f" + expert buffers of {chunk:,} tokens"
         found.append(Term("MoE", size, formula))
     for mixer in layer.mixers:
@@ -294,9 +307,12 @@ def _latent_peak(mixer: LatentAttention, model: Model, resolved: Resolved, ways:
     workspace_tokens = latent_workspace_tokens(resolved)
     element, hidden = resolved.element_bytes, model.spec.hidden_size
     size = terms.latent_prefill_workspace(
-        workspace_tokens=workspace_tokens, num_attention_heads=heads, qk_nope_head_dim=mixer.qk_nope_head_dim,
-        v_head_dim=mixer.v_head_dim, element_bytes=element,
-    )  # fmt: skip
+        workspace_tokens=workspace_tokens,
+        num_attention_heads=heads,
+        qk_nope_head_dim=mixer.qk_nope_head_dim,
+        v_head_dim=mixer.v_head_dim,
+        element_bytes=element,
+    )
     size += terms.hidden_rows(tokens=resolved.max_num_batched_tokens, hidden_size=3 * hidden, element_bytes=element)
     formula = (
         f"{workspace_tokens:,} x {heads} x ({mixer.qk_nope_head_dim} + {mixer.v_head_dim}) x {element}"

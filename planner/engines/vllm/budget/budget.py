@@ -216,9 +216,12 @@ def _weight_component(
         size += workspace
         formula += f" + MLA backend workspace {format_size(workspace)}"
     absorbed = absorbed_bytes(
-        model, version, layers=layers, ways=resolved.asked.tensor_parallel_size,
+        model,
+        version,
+        layers=layers,
+        ways=resolved.asked.tensor_parallel_size,
         element_bytes=1 if scheme.label.startswith("fp8") else resolved.element_bytes,
-    )  # fmt: skip
+    )
     if absorbed and not resolved.asked.cpu_offload_bytes:
         # products of offloaded matrices stay in host memory with them
         size += absorbed

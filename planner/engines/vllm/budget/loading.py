@@ -40,9 +40,14 @@ def load_of(model: Model, resolved: Resolved, parallelism: Parallelism, stage: S
     peak = weights.best + stage.weights.largest_layer_bytes
     if converts_whole_model(model, resolved):
         whole = weights_of(
-            model, resolved, plain_scheme(resolved.dtype), parallelism, layers=stage.layers, first=stage.stage == 0,
+            model,
+            resolved,
+            plain_scheme(resolved.dtype),
+            parallelism,
+            layers=stage.layers,
+            first=stage.stage == 0,
             last=stage.stage == stages - 1,
-        )  # fmt: skip
+        )
         peak = max(peak, whole.total_bytes - min(asked.cpu_offload_bytes, whole.total_bytes))
     ranks = asked.tensor_parallel_size * stages
     host = asked.cpu_offload_bytes * ranks

@@ -11,11 +11,21 @@ from planner.engines.vllm.tables.profile import parse_version
 
 # What --quantization and quant_method say, by how they begin; a name that is not here has no such limit.
 _METHODS: Final = (
-    ("gptq", "gptq"), ("awq", "awq"), ("fp8-", "compressed-tensors"), ("fp8", "fp8"), ("w4a16", "compressed-tensors"),
-    ("w8a", "compressed-tensors"), ("compressed-tensors", "compressed-tensors"), ("bitsandbytes", "bitsandbytes"),
-    ("bnb-", "bitsandbytes"), ("nf4", "bitsandbytes"), ("fp4", "bitsandbytes"), ("nvfp4", "nvfp4"), ("mxfp4", "mxfp4"),
+    ("gptq", "gptq"),
+    ("awq", "awq"),
+    ("fp8-", "compressed-tensors"),
+    ("fp8", "fp8"),
+    ("w4a16", "compressed-tensors"),
+    ("w8a", "compressed-tensors"),
+    ("compressed-tensors", "compressed-tensors"),
+    ("bitsandbytes", "bitsandbytes"),
+    ("bnb-", "bitsandbytes"),
+    ("nf4", "bitsandbytes"),
+    ("fp4", "bitsandbytes"),
+    ("nvfp4", "nvfp4"),
+    ("mxfp4", "mxfp4"),
     ("torchao", "torchao"),
-)  # fmt: skip
+)
 
 
 def least_capability(name: str, version: str) -> tuple[int, int] | None:
