@@ -31,6 +31,10 @@ _COMMANDS = (
 )
 
 
+_ON_VLLM = ("--engine", "vllm", "--format", "json")
+_SERVERS = ("serve", "explain", "compare", "size")
+
+
 def gguf_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     write_gguf(tmp_path / "x.gguf")
     return str(tmp_path / "x.gguf")
@@ -56,7 +60,11 @@ def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.parametrize("written", [gguf_file, folder, hub_cache])
 @pytest.mark.parametrize("command", _COMMANDS, ids=lambda command: "-".join(command[:1] + command[3:]))
 def test_every_command_plans_it(written, command, tmp_path, capsys, monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    result = run(capsys, monkeypatch, command[0], written(tmp_path, monkeypatch), *command[1:])
+    # a .gguf is llama.cpp's unless another engine is named
+    named = (
+        ("--engine", "vllm") if written is gguf_file and "--engine" not in command and command[0] in _SERVERS else ()
+    )
+    result = run(capsys, monkeypatch, command[0], written(tmp_path, monkeypatch), *command[1:], *named)
     assert result.status == 0, result.err
     assert result.out and "Traceback" not in result.err
 
@@ -64,7 +72,7 @@ def test_every_command_plans_it(written, command, tmp_path, capsys, monkeypatch)
 def test_a_gguf_files_bytes_are_the_plans(tmp_path: Path, capsys, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     """96 words are padded to 128 in both vocabulary matrices; the rotary table is 128 positions of 16 in bfloat16."""
     stored = write_gguf(tmp_path / "x.gguf")
-    result = run(capsys, monkeypatch, "serve", str(tmp_path / "x.gguf"), "--gpu", "4090", "--format", "json")
+    result = run(capsys, monkeypatch, "serve", str(tmp_path / "x.gguf"), "--gpu", "4090", *_ON_VLLM)
     document = json.loads(result.out)
     padding, rotary = 2 * 32 * 64 // 32 * 34, 128 * 16 * 2
     planned = document["budget"]["weights_bytes"]
