@@ -151,7 +151,7 @@ def test_the_deployment_has_every_input(capsys: Capture, monkeypatch: Patch) -> 
     asked = {
         "cpu_offload_bytes": 4 << 30, "max_loras": 4, "max_lora_rank": 64, "already_used_bytes": 5 << 30,
         "limit_mm_per_prompt": '{"image": 1}', "gpu": "NVIDIA H100 80GB HBM3", "dtype": "bfloat16",
-        "max_num_seqs": 1024, "gpu_memory_utilization": 0.9, "block_size": 16, "enable_prefix_caching": True,
+        "max_num_seqs": 1024, "gpu_memory_utilization": 0.92, "block_size": 16, "enable_prefix_caching": True,
         "swap_space_bytes": None,
     }  # fmt: skip
     assert {name: found[name] for name in asked} == asked
