@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from importlib import import_module
-from typing import Final
+from typing import Final, NoReturn
 
 import typer
 
 from planner.errors import PlannerError
+from planner.printable import without_controls
 from planner.version import __version__
 
 COMMANDS: Final = {
@@ -80,6 +82,12 @@ def main() -> None:
     if sys.stdout is None:
         # started with standard output closed: the exit status is the answer
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks is no error
+    if arguments == ["--version"]:
+        print(__version__)
+        sys.exit(0)
     try:
         status = run(asked, arguments)
     except PlannerError as error:
@@ -99,8 +107,13 @@ def main() -> None:
     except Exception as error:
         # typer's own usage errors: they format themselves, without traceback
         message = getattr(error, "format_message", None)
-        if debug or message is None:
+        if debug:
             raise
+        if message is None:
+            # a fault of this program must not read as "does not fit"
+            _fail(
+                f"a fault in vram-planner, not in the input: {type(error).__name__}: {error} (--debug shows where)", 70
+            )
         text = str(message()).replace("Value error, ", "")  # pydantic's words, which help nobody
         if text.startswith("Usage:"):
             # no command was given: the help is what was asked for, but no script should take it for "fits"
@@ -121,6 +134,6 @@ def run(asked: str | None, arguments: list[str]) -> object:
     return app(args=arguments, prog_name="vram-planner", standalone_mode=False)
 
 
-def _fail(message: str) -> None:
-    print(f"vram-planner: {' '.join(message.split())}", file=sys.stderr)
-    sys.exit(2)
+def _fail(message: str, status: int = 2) -> NoReturn:
+    print(f"vram-planner: {' '.join(without_controls(message).split())}", file=sys.stderr)
+    sys.exit(status)

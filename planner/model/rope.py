@@ -36,6 +36,11 @@ class RopeTable:
 _ORIGINAL_TIMES_FACTOR = frozenset({"yarn", "deepseek_yarn"})
 _LONGEST_TIMES_FACTOR = frozenset({"linear", "dynamic"})
 _SHORT_AND_LONG = frozenset({"longrope", "su"})
+# Types that leave the positions alone: get_rope of vLLM 0.33 and ROPE_INIT_FUNCTIONS of transformers 5
+_UNSTRETCHED = frozenset(
+    {"default", "llama3", "mrope", "proportional", "ntk", "xdrope", "gptj", "deepseek_llama_scaling"}
+)
+_KNOWN = _ORIGINAL_TIMES_FACTOR | _LONGEST_TIMES_FACTOR | _SHORT_AND_LONG | _UNSTRETCHED
 
 
 def rope_parameters(raw: RawConfig) -> RawConfig | None:
@@ -47,7 +52,7 @@ def rope_table(raw: RawConfig, *, rotary_dim: int, max_position_embeddings: int)
     """The table vLLM allocates for this config's rope section.
 
     Raises:
-        ConfigError: a factor or an original length that is not a number.
+        ConfigError: a type that is not known; a factor or an original length that is not a number.
     """
     return _table(raw, rope_parameters(raw), rotary_dim, max_position_embeddings)
 
@@ -81,6 +86,9 @@ def _table(raw: RawConfig, section: RawConfig | None, rotary_dim: int, max_posit
     if section is None:
         return RopeTable(max_position_embeddings, rotary_dim)
     kind = section.optional_text("rope_type", "type")
+    if kind is not None and kind not in _KNOWN:
+        # engines refuse it as well; its factor may mean anything
+        raise section.error("rope_type", f"{kind[:40]!r} is not known; one of {', '.join(sorted(_KNOWN))}")
     if section.has("mrope_section"):
         # M-RoPE keeps four times the positions, for images and video (rotary_embedding/mrope.py)
         return RopeTable(4 * max_position_embeddings, rotary_dim)

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from planner.printable import without_controls
+
 NARROW: Final = 80
 _GAP: Final = 2
 _NARROWEST_TEXT: Final = 12
@@ -39,7 +41,8 @@ def columns_of(width: Width) -> int | None:
 def printed(blocks: Iterable[str], width: Width = "terminal") -> str:
     """Blocks under each other: one of a single line is prose and is wrapped, others stand as they are."""
     room = columns_of(width)
-    return "\n".join(block if "\n" in block else wrapped(block, room) for block in blocks)
+    shown = (without_controls(block, keep_colours=True) for block in blocks)
+    return "\n".join(block if "\n" in block else wrapped(block, room) for block in shown)
 
 
 def wrapped(line: str, room: int | None) -> str:

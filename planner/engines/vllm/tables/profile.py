@@ -1,8 +1,8 @@
 """What one version of vLLM does with memory: a record of rules and defaults.
 
-The record is data (`vllm.json`): each row there states what changed in a version, with its source, and a profile is
+The record is data (`releases.json`): each row there states what changed in a version, with its source, and a profile is
 the rows up to the asked version laid over each other. The rules that the words name are functions in
-`planner.serving`; a new version is usually one row.
+`planner.engines.vllm`; a new version is usually one row.
 """
 
 from __future__ import annotations
