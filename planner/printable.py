@@ -1,4 +1,4 @@
-"""Text of untrusted origin made fit for a terminal: nothing that moves the cursor, sets a title or turns text around."""
+"""Untrusted text made fit for a terminal: nothing that moves the cursor, sets a title or turns text around."""
 
 from __future__ import annotations
 
