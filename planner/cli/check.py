@@ -50,7 +50,9 @@ def check(words: Sequence[str]) -> int:
         query = {"paths": list(parsed.positional), "gpu": asked.gpu, "accept": asked.accept}
         print(json.dumps({"schema": JSON_SCHEMA, "query": query, "rows": rows}, indent=1, ensure_ascii=False))
     else:
-        print(printed([_line(row) for row in rows], None) if rows else "nothing there starts a server or a training run")
+        print(
+            printed([_line(row) for row in rows], None) if rows else "nothing there starts a server or a training run"
+        )
     return _status([str(row["verdict"]) for row in rows], asked.accept)
 
 
