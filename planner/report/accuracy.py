@@ -36,7 +36,10 @@ def serving_page(cases: Sequence[Case], rows: Sequence[Row], unscored: Sequence[
         " with planned, measured and error.",
         "Absolute errors throughout. *Optimistic* is the share of cases in which the plan promises more than was"
         " measured. *Command line*: from the flags alone. *Given KV memory*: the layout, with the printed KV memory put"
-        " in. The starts were at hand while the terms were derived from the engines' sources; no factor is fitted.",
+        " in. The starts were at hand while the terms were derived from the engines' sources. Rows of a few constants"
+        " were read off some of these starts, one or two each: driver memory and links (`overhead.csv`), what 0.27"
+        " loads beside the weights, the V2 runner's second sampler pass and graphs, the experts' workspace from 0.15,"
+        " the band of unified memory. On starts that nobody has seen expect less than here.",
         "## Every input stated (quality A), outside the one campaign the terms were derived on",
         "Cards with memory of their own; unified memory follows with its bands.",
         _headline(rows),

@@ -38,9 +38,11 @@ def accuracy_page(scores: Sequence[Score]) -> str:
         " with a known config; paged optimizers' states are outside torch's allocator."
         " Generated from `planner.validation.training.score`.",
         "",
-        "The terms follow the programs' code, and no factor is fitted. The runs were at hand while the terms were"
-        " found. Two behaviours were read off them rather than out of code: FSDP states were fp32 with transformers"
-        " 4.45 and bf16 with 4.48; litgpt of 2023 keeps whole weights beside the shards.",
+        "The terms follow the programs' code. The runs were at hand while the terms were found. Read off them rather"
+        " than out of code: FSDP states were fp32 with transformers 4.45 and bf16 with 4.48; litgpt of 2023 keeps whole"
+        " weights beside the shards; a GPTQ model lies whole on the card before FSDP cuts it; the spread of reserved"
+        " and of the device's reading around the replayed step (`replayed_spread.csv`), whose share inside the band is"
+        " therefore of the runs it was read from.",
         "",
         "The GPTQ checkpoints of Mixtral-8x7B and Llama-2-70B that the fms runs used have one scale a row (their states"
         " at the end of a run say so); the plan has groups of 128, the usual size, and 0.6 to 1.3 GiB more.",
