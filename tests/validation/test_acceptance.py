@@ -9,12 +9,13 @@ import csv
 import io
 import re
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from statistics import fmean
 
 import pytest
 
-from planner.report.accuracy import campaign_rows, serving_page
+from planner.report.accuracy import campaign_rows, release_of, serving_page
 from planner.report.validation import is_miss, render_each
 from planner.units import GIB
 from planner.validation.acceptance import (
@@ -136,3 +137,13 @@ def test_accuracy_page_is_up_to_date() -> None:
     page = Path(__file__).parents[2] / "docs/accuracy_serving.md"
     found, left = scored()
     assert page.read_text("utf-8") == serving_page(bundled_vllm_cases(), found, left)
+
+
+def test_the_starts_that_a_verdict_counts_are_those_compared() -> None:
+    """`starts.csv` is what the verdict line says of a release: cases of it whose cache was compared."""
+    table = files("planner.engines.vllm.tables").joinpath("starts.csv").read_text("utf-8")
+    told = {row["release"]: int(row["starts"]) for row in csv.DictReader(table.splitlines())}
+    assert told == {
+        release: len({row.case.id for row in rows("kv_cache") if release_of(row) == release})
+        for release in {release_of(row) for row in rows("kv_cache")}
+    }
