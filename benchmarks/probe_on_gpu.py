@@ -25,7 +25,7 @@ from planner.model.subject import Subject, read_subject
 from planner.probe.figures import Measurement
 from planner.probe.record import append_record, record
 from planner.probe.session import measure_serve, measure_train
-from planner.report.probe import verdict_line
+from planner.report.measured.probe import verdict_line
 from planner.training.generation import Generation
 from planner.training.plain_loop import plain_loop_recipe
 

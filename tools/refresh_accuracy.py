@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from planner.report.accuracy import campaign_rows
+from planner.report.measured.accuracy import campaign_rows
 from planner.validation.cases import bundled_vllm_cases
 from planner.validation.scoring import COMMAND_LINE, GIVEN_KV, score, statistics
 

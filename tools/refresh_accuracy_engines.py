@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from planner.report.accuracy_engines import engines_page
+from planner.report.measured.accuracy_engines import engines_page
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "accuracy_sglang.md"
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from planner.validation.llama_cpp import Figure, dry_run_figures, public_figures
+from planner.validation.engines.llama_cpp import Figure, dry_run_figures, public_figures
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "accuracy_llama_cpp.md"
 MISSED = 0.05

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from planner.cli.help import print_help
 from planner.cli.plan import Asked, answers_of
+from planner.cli.words.help import print_help
 from planner.contract.inputs import option
 from planner.contract.parser import parse
 from planner.contract.plan import VERDICTS

@@ -10,13 +10,13 @@ from typing import Annotated, Final
 from annotated_types import Ge
 
 from planner.cli.across import compare_engines, several_engines
-from planner.cli.questions import FORMATS, Asking, questioned
+from planner.cli.words.questions import FORMATS, Asking, questioned
 from planner.contract.engine import Engine
 from planner.contract.inputs import input_named, option
 from planner.contract.parser import Parsed
 from planner.contract.workload import Workload
 from planner.errors import UsageError
-from planner.memory.cache_formats import cache_format
+from planner.memory.cache.formats import cache_format
 from planner.memory.exports import check_export_name
 from planner.model.load import load_model
 from planner.report.comparison import MOST_SORTED, fitting, ordered, render_comparison, stream

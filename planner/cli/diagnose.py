@@ -97,12 +97,14 @@ def diagnose(words: Sequence[str]) -> int:
     Qwen/Qwen3-8B --gpu 4090 --train --method qlora; vram-planner diagnose --lengths lengths.txt --max-waste 5
     """
     if any(word in ("--help", "-h", "--help-all") for word in words):
-        from planner.cli.help import print_help
+        from planner.cli.words.help import print_help
 
         print_help("diagnose", diagnose.__doc__ or "", (Asked, Card), subject="[FILE]...")
         return 0
     if _names_a_model(words):
-        from planner.cli.workload_options import read_words  # only with a model: declarations of engines and trainers
+        from planner.cli.words.workload_options import (
+            read_words,  # only with a model: declarations of engines and trainers
+        )
 
         ran = read_words(words, Asked, most_positional=_MOST_FILES)
         parsed = ran.parsed
@@ -137,7 +139,7 @@ def _without_model(words: Sequence[str]) -> Parsed:
     try:
         parsed = parse((Asked, Card), words, most_positional=_MOST_FILES)
     except UsageError:
-        from planner.cli.workload_options import says_what_ran  # only a wrong word needs the declarations
+        from planner.cli.words.workload_options import says_what_ran  # only a wrong word needs the declarations
 
         for word in words:
             name = dashed(word.partition("=")[0])

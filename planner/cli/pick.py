@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 from annotated_types import Ge, Le
 
-from planner.cli.questions import FORMATS, Asking, questioned
+from planner.cli.words.questions import FORMATS, Asking, questioned
 from planner.contract.engine import Engine
 from planner.contract.inputs import check, option
 from planner.contract.parser import Parsed

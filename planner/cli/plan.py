@@ -11,7 +11,7 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from typing import Annotated, Final
 
-from planner.cli.help import print_help
+from planner.cli.words.help import print_help
 from planner.contract.engine import engine_names
 from planner.contract.inputs import option
 from planner.contract.parser import parse

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.deployment_options import DEFAULT_VERSION, EngineVersionOption, GpuMemoryOption, GpuOption, find_card
+from planner.cli.words.deployment_options import (
+    DEFAULT_VERSION,
+    EngineVersionOption,
+    GpuMemoryOption,
+    GpuOption,
+    find_card,
+)
 from planner.errors import UsageError
 from planner.model.subject import read_subject
 from planner.report.rows import Column, Format, render_rows
@@ -68,7 +74,7 @@ def probe_serve(
     )
     if dry_run:
         from planner.probe.session import dry_run as describe
-        from planner.report.probe import render_dry_run
+        from planner.report.measured.probe import render_dry_run
 
         found = describe(subject, "serve", lambda cut: generation_bytes(cut, workload), layers)
         typer.echo(render_dry_run(found, format=format.value))
@@ -146,7 +152,7 @@ def probe_train(
     )
     if dry_run:
         from planner.probe.session import dry_run as describe
-        from planner.report.probe import render_dry_run
+        from planner.report.measured.probe import render_dry_run
 
         found = describe(subject, "train", lambda cut: plain_loop_bytes(cut, recipe, exact_sizes=False), layers)
         typer.echo(render_dry_run(found, format=format.value))
@@ -283,7 +289,7 @@ def _targets(text: str) -> tuple[str, ...]:
 
 
 def _finish(found: Measurement, tolerance: float, record_file: Path | None, format: Format) -> None:
-    from planner.report.probe import render_measurement
+    from planner.report.measured.probe import render_measurement
 
     if not 0 < tolerance < 1:
         raise UsageError(f"--tolerance is {tolerance}; expected a fraction above 0 and below 1", field="tolerance")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from planner.cli.questions import FORMATS, Question, ask
+from planner.cli.words.questions import FORMATS, Question, ask
 from planner.contract.inputs import option
 from planner.contract.workload import Workload
 from planner.report.serving import render_plan

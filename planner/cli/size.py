@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from annotated_types import Ge, Gt, Le
 
-from planner.cli.questions import FORMATS, Asking, questioned
+from planner.cli.words.questions import FORMATS, Asking, questioned
 from planner.contract.inputs import option
 from planner.contract.lengths import Lengths, parse_lengths, write_lengths
 from planner.errors import UsageError

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from planner.cli.help import print_help
+from planner.cli.words.help import print_help
 from planner.contract.card import Card
 from planner.contract.config_file import words_of_file
 from planner.contract.inputs import inputs_of, option

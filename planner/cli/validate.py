@@ -8,16 +8,16 @@ from typing import Annotated
 
 import typer
 
-from planner.cli.deployment_options import GpuMemoryOption, GpuOption
+from planner.cli.words.deployment_options import GpuMemoryOption, GpuOption
 from planner.errors import NotRecognised, UsageError
 from planner.model.load import load_model
-from planner.report.accuracy import serving_page
+from planner.report.measured.accuracy import serving_page
+from planner.report.measured.start_log import render_log
+from planner.report.measured.validation import render_each, render_summary, render_unscored
 from planner.report.rows import Format
-from planner.report.start_log import render_log
-from planner.report.validation import render_each, render_summary, render_unscored
 from planner.units import GIB, parse_size
-from planner.validation.by_engine import ENGINES, bundled, score
 from planner.validation.cases import load_cases
+from planner.validation.engines.by_engine import ENGINES, bundled, score
 from planner.validation.log import read_log
 from planner.validation.scoring import once_per_start, score_start
 from planner.validation.starts import read_start
@@ -103,7 +103,7 @@ def _compare_log(path: Path, model: str | None, gpu: str | None, gpu_memory: str
     except NotRecognised:
         log = None
     if log is None or log.engine != "vllm":
-        from planner.validation.engine_log import logged_start  # a log of vLLM does not need it
+        from planner.validation.engines.engine_log import logged_start  # a log of vLLM does not need it
 
         found = logged_start(path, model=model, gpu=gpu, gpu_memory=gpu_memory)
         return render_log(found.log, found.case, found.rows, found.unscored, found.plan, format=format)

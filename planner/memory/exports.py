@@ -15,8 +15,8 @@ from planner.memory.dialects.integer import bits_format
 from planner.memory.dialects.reading import Reading
 from planner.memory.format_table import grouped_format, weight_format
 from planner.memory.formats import Grouped, WeightFormat
-from planner.memory.ggml_mixes import is_mix, mix_names
-from planner.memory.scheme import TOWERS, Rule, Rules
+from planner.memory.ggml.mixes import is_mix, mix_names
+from planner.memory.schemes.scheme import TOWERS, Rule, Rules
 from planner.model.spec import ModelSpec
 
 

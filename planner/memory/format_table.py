@@ -19,7 +19,7 @@ from planner.memory.formats import (
     Scaled,
     WeightFormat,
 )
-from planner.model.sources.ggml_types import ggml_types
+from planner.model.sources.gguf.ggml_types import ggml_types
 
 _STRUCTURES: Mapping[str, type[WeightFormat]] = {
     kind.__name__: kind for kind in (BitsPerWeight, FlatBlocks, Grouped, Microscaled, Plain, RowBlocks, Scaled)

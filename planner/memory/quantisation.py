@@ -12,7 +12,7 @@ from typing import Final
 
 from planner.errors import UnsupportedQuantization
 from planner.memory.format_table import format_rows, plain_format
-from planner.memory.scheme import TOWERS, Rules, WeightScheme
+from planner.memory.schemes.scheme import TOWERS, Rules, WeightScheme
 from planner.model.config import RawConfig
 from planner.model.model import Model
 from planner.model.spec import ModelSpec
@@ -144,7 +144,7 @@ def read_spread(raw: RawConfig) -> tuple[int, int]:
 
 
 def _mix_scheme(name: str, spec: ModelSpec) -> WeightScheme:
-    from planner.memory.ggml_mixes import ggml_mix
+    from planner.memory.ggml.mixes import ggml_mix
 
     mix, notes = ggml_mix(name, spec)
     return WeightScheme(label=mix.name, plain=plain_format("float32"), assignment=mix, notes=notes, spread=mix.spread)
@@ -174,7 +174,7 @@ def scheme_from_name(
     """
     stored = plain_format(dtype or spec.dtype)
     from planner.memory.exports import read_export
-    from planner.memory.ggml_mixes import is_mix
+    from planner.memory.ggml.mixes import is_mix
 
     if is_mix(name):
         if group_size is not None:

@@ -26,7 +26,7 @@ from planner.memory.formats import (
     WeightFormat,
     WithCopy,
 )
-from planner.memory.scheme import Assignment, WeightScheme
+from planner.memory.schemes.scheme import Assignment, WeightScheme
 from planner.model.tensor import Tensor
 
 _MARLIN_BITS: Final = (4, 8)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import prod
 
 from planner.memory.allocator import occupancy
+from planner.memory.parallel.sharding import Parallelism, local_shape
 from planner.memory.quantisation import WeightScheme
-from planner.memory.sharding import Parallelism, local_shape
 from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Role, Tensor
 from planner.model.tensors import draft_tensors

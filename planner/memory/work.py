@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planner.memory.kv_cache import LayerCache
+from planner.memory.cache.kv_cache import LayerCache
 from planner.memory.quantisation import WeightScheme
 from planner.model.tensor import Role
 

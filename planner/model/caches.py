@@ -1,7 +1,7 @@
 """What one layer remembers: per token, or once per sequence.
 
 One small class for each kind of cache. Each knows its own geometry and how many token slots a sequence of a
-given length keeps (`slots`); bytes follow in `planner.memory.kv_cache` from the cache's storage format.
+given length keeps (`slots`); bytes follow in `planner.memory.cache.kv_cache` from the cache's storage format.
 Elements are counted for the whole layer; how tensor parallelism divides them is stated by `heads`.
 """
 

@@ -90,7 +90,7 @@ def _from_adapter(path: Path, assume_family: str | None) -> Model:
     Raises:
         SourceError: the base is itself an adapter, or cannot be found.
     """
-    from planner.model.adapter import read_adapter
+    from planner.model.sources.adapter import read_adapter
 
     adapter = read_adapter(read_json_object(path), origin=str(path))
     if _exists(Path(adapter.base).expanduser() / _ADAPTER):

@@ -13,7 +13,7 @@ from planner.model.spec import ModelSpec
 from planner.model.tensors import active_parameters, parameters
 
 if TYPE_CHECKING:
-    from planner.model.adapter import Adapter
+    from planner.model.sources.adapter import Adapter
 
 
 @dataclass(eq=False, kw_only=True)

@@ -18,7 +18,7 @@ from planner.contract.component import SIDES
 from planner.errors import UsageError
 from planner.hardware.gpus import Gpu
 from planner.hardware.links import link_of
-from planner.memory.kv_cache import sequence_cost
+from planner.memory.cache.kv_cache import sequence_cost
 from planner.memory.quantisation import quantises_inputs
 from planner.memory.work import StageWork, Work
 from planner.model.kinds.attention import Attention

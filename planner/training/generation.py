@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import Final
 
 from planner.errors import UnsupportedArchitecture, UsageError
-from planner.memory.cache_formats import cache_format
-from planner.memory.kv_cache import layer_caches
+from planner.memory.cache.formats import cache_format
+from planner.memory.cache.kv_cache import layer_caches
 from planner.model.model import Model
 from planner.training.recipe import DTYPES, Recipe, resolve
 from planner.training.states.states import states

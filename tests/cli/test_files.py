@@ -10,7 +10,7 @@ from huggingface_hub import constants
 from safetensors.torch import save_file
 
 from planner.memory.exports import EXPORTS
-from planner.memory.ggml_mixes import mix_names
+from planner.memory.ggml.mixes import mix_names
 from planner.memory.quantisation import scheme_from_config, scheme_from_name
 from planner.memory.runtime import runtime_scheme
 from planner.model.load import load_model

@@ -10,8 +10,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from planner.cli.gpus import gpus
-from planner.cli.models import models
+from planner.cli.lists.gpus import gpus
+from planner.cli.lists.models import models
 
 
 def run(command: Callable[..., None], *arguments: str) -> Any:

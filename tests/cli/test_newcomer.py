@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from planner.engines.vllm.tightness import why_tight
+from planner.engines.vllm.outcome.tightness import why_tight
 from planner.units import format_size
 from tests.cli.running import run
 

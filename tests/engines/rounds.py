@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from planner.cli.questions import Question, ask
+from planner.cli.words.questions import Question, ask
 from planner.contract.engine import Engine, find_engine
 from planner.contract.inputs import Input, inputs_of, spelled_out
 from planner.contract.plan import ServingPlan

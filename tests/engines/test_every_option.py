@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from planner import find_gpu, load_model
-from planner.cli.questions import ask
+from planner.cli.words.questions import ask
 from planner.contract.engine import engine_names, find_engine
 from planner.contract.inputs import Input, inputs_of
 from planner.contract.plan import ServingPlan

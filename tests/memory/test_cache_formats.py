@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from planner.errors import UnsupportedQuantization
-from planner.memory.cache_formats import cache_format, cache_formats
+from planner.memory.cache.formats import cache_format, cache_formats
 from planner.model.caches import CompressedCache, CrossCache, IndexerCache, KeyValueCache, LatentCache
 
 GQA = KeyValueCache(num_key_value_heads=8, key_head_dim=128, value_head_dim=128)

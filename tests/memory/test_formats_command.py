@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from planner.cli.formats import formats
+from planner.cli.lists.formats import formats
 
 app = typer.Typer()
 app.command()(formats)

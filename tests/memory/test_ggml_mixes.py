@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from planner.errors import UnsupportedQuantization
-from planner.memory.ggml_mixes import ggml_mix, is_mix, mix_names, more_bits
+from planner.memory.ggml.mixes import ggml_mix, is_mix, mix_names, more_bits
 from planner.memory.quantisation import scheme_from_name
 from planner.model.load import load_model
 from planner.model.tensor import Role, Tensor

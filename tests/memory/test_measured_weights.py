@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from planner.errors import UnsupportedArchitecture
+from planner.memory.parallel.sharding import Parallelism
 from planner.memory.quantisation import plain_scheme, scheme_from_config, scheme_from_name
 from planner.memory.runtime import runtime_scheme
-from planner.memory.sharding import Parallelism
 from planner.memory.weights import stage_weights
 from planner.model.load import load_model
 from planner.units import GIB

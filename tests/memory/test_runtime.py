@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from planner.errors import UnsupportedQuantization
+from planner.memory.parallel.sharding import Parallelism
 from planner.memory.quantisation import plain_scheme, scheme_from_config, scheme_from_name
 from planner.memory.runtime import runtime_scheme
-from planner.memory.sharding import Parallelism
 from planner.memory.weights import stage_weights
 from planner.model.load import load_model
 from planner.model.spec import ModelSpec

@@ -8,11 +8,11 @@ import gguf
 import numpy as np
 import pytest
 
-from planner.memory.ggml_mixes import GgmlMix
-from planner.memory.ggml_tensors import Kind, kind_of
+from planner.memory.ggml.mixes import GgmlMix
+from planner.memory.ggml.tensors import Kind, kind_of
 from planner.memory.quantisation import scheme_from_name
-from planner.memory.scheme import WeightScheme
-from planner.memory.stored_scheme import _names, scheme_from_stored
+from planner.memory.schemes.scheme import WeightScheme
+from planner.memory.schemes.stored_scheme import _names, scheme_from_stored
 from planner.model.load import load_model
 from planner.model.model import Model
 from planner.model.sources.stored import StoredTensor

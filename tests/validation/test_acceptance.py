@@ -15,8 +15,8 @@ from statistics import fmean
 
 import pytest
 
-from planner.report.accuracy import campaign_rows, release_of, serving_page
-from planner.report.validation import is_miss, render_each
+from planner.report.measured.accuracy import campaign_rows, release_of, serving_page
+from planner.report.measured.validation import is_miss, render_each
 from planner.units import GIB
 from planner.validation.acceptance import (
     BAND_INSIDE,

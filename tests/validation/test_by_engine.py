@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from planner.validation.by_engine import bundled, score
 from planner.validation.cases import load_cases
+from planner.validation.engines.by_engine import bundled, score
 
 
 def test_a_file_may_mix_engines(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from planner.errors import NotRecognised
-from planner.validation.engine_log import logged_start
+from planner.validation.engines.engine_log import logged_start
 
 SGLANG = """
 [2026-02-04 10:00:01] server_args=ServerArgs(model_path='Qwen/Qwen2.5-0.5B-Instruct', max_total_tokens=20480,\

@@ -14,7 +14,7 @@ from planner.engines.llama_cpp.deployment import Deployment
 from planner.engines.llama_cpp.layout.cache import layer_bytes
 from planner.engines.llama_cpp.resolve import Run, resolve
 from planner.errors import PlannerError
-from planner.memory.ggml_mixes import ggml_mix
+from planner.memory.ggml.mixes import ggml_mix
 from planner.model.load import load_model
 from planner.model.model import Model
 from planner.model.tensors import draft_tensors

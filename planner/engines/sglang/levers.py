@@ -11,8 +11,8 @@ from planner.engines.sglang.budget.defaults import decode_graph_sizes
 from planner.engines.sglang.deployment import Deployment
 from planner.engines.sglang.plan import SglangPlan
 from planner.errors import UsageError
-from planner.memory.kv_cache import local_key_value_heads
-from planner.memory.sharding import Parallelism, divides
+from planner.memory.cache.kv_cache import local_key_value_heads
+from planner.memory.parallel.sharding import Parallelism, divides
 from planner.model.model import Model
 from planner.units import GIB
 

@@ -18,9 +18,9 @@ from planner.engines.sglang.notes import plan_notes
 from planner.engines.sglang.pool.pools import Pools, request_bytes, requests_held
 from planner.engines.sglang.resolve import Resolved, resolve
 from planner.engines.sglang.tables.releases import rules_at
-from planner.memory.kv_cache import LayerCache, layer_caches, sequence_cost
+from planner.memory.cache.kv_cache import LayerCache, layer_caches, sequence_cost
+from planner.memory.parallel.sharding import stage_layer_counts, stage_slices
 from planner.memory.quantisation import WeightScheme
-from planner.memory.sharding import stage_layer_counts, stage_slices
 from planner.memory.work import StageWork, Work
 from planner.model.model import Model
 

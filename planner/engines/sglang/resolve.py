@@ -20,7 +20,7 @@ from planner.engines.sglang.deployment import Deployment
 from planner.engines.sglang.tables.releases import Release, has_trait, parse_release, rules_at
 from planner.errors import UsageError
 from planner.hardware.gpus import Gpu, unnamed_gpu
-from planner.memory.cache_formats import CacheFormat, cache_format
+from planner.memory.cache.formats import CacheFormat, cache_format
 from planner.model.caches import KeyValueCache, LatentCache, StateCache
 from planner.model.kinds.latent import LatentAttention
 from planner.model.model import Model

@@ -16,9 +16,9 @@ from planner.hardware.contexts import cuda_context
 from planner.hardware.gpus import Gpu
 from planner.hardware.links import link_of
 from planner.memory.layer_peak import widest_layer_bytes
+from planner.memory.parallel.sharding import Parallelism
 from planner.memory.quantisation import WeightScheme, plain_scheme, scheme_from_config, scheme_from_name
-from planner.memory.sharding import Parallelism
-from planner.memory.stored_scheme import scheme_from_stored
+from planner.memory.schemes.stored_scheme import scheme_from_stored
 from planner.memory.weights import StageWeights, stage_weights
 from planner.model.model import Model
 from planner.units import format_size

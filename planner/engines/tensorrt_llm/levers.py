@@ -11,8 +11,8 @@ from planner.engines.tensorrt_llm.deployment import Deployment
 from planner.engines.tensorrt_llm.fraction import fraction_bounds
 from planner.engines.tensorrt_llm.plan import TensorrtLlmPlan
 from planner.errors import UsageError
-from planner.memory.kv_cache import local_key_value_heads
-from planner.memory.sharding import Parallelism, divides
+from planner.memory.cache.kv_cache import local_key_value_heads
+from planner.memory.parallel.sharding import Parallelism, divides
 from planner.model.model import Model
 
 TABLE: Final = "planner.engines.tensorrt_llm.tables:levers.csv"

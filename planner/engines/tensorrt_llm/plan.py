@@ -12,9 +12,9 @@ from planner.engines.tensorrt_llm.deployment import Deployment
 from planner.engines.tensorrt_llm.notes import plan_notes
 from planner.engines.tensorrt_llm.pool import BlockPool, block_pool
 from planner.engines.tensorrt_llm.resolve import Resolved, resolve
-from planner.memory.kv_cache import LayerCache, layer_caches, sequence_cost
+from planner.memory.cache.kv_cache import LayerCache, layer_caches, sequence_cost
+from planner.memory.parallel.sharding import stage_layer_counts, stage_slices
 from planner.memory.quantisation import WeightScheme
-from planner.memory.sharding import stage_layer_counts, stage_slices
 from planner.memory.work import StageWork, Work
 from planner.model.caches import StateCache
 from planner.model.model import Model

@@ -12,7 +12,7 @@ from planner.engines.tensorrt_llm.deployment import Deployment
 from planner.engines.tensorrt_llm.tables.releases import Release, parse_release, rules_at
 from planner.errors import UsageError
 from planner.hardware.gpus import Gpu, unnamed_gpu
-from planner.memory.cache_formats import CacheFormat, cache_format
+from planner.memory.cache.formats import CacheFormat, cache_format
 from planner.model.model import Model
 
 _CACHE_DTYPES: Final = ("auto", "fp8", "nvfp4", "bfloat16", "float16", "float32")

@@ -24,7 +24,7 @@ from planner.contract.component import Component, exact
 from planner.hardware.contexts import cuda_context
 from planner.hardware.cublas import cublas_workspace
 from planner.hardware.gpus import Gpu
-from planner.memory.kv_cache import LayerCache
+from planner.memory.cache.kv_cache import LayerCache
 from planner.memory.quantisation import WeightScheme
 from planner.model.kinds.attention import Attention
 from planner.model.kinds.feed_forward import Mlp, Moe

@@ -15,8 +15,8 @@ from planner.engines.transformers.deployment import RELEASE, Deployment
 from planner.engines.transformers.forward import ELEMENT_BYTES, Run, components_of
 from planner.errors import UnsupportedArchitecture, UsageError
 from planner.hardware.gpus import unnamed_gpu
-from planner.memory.cache_formats import cache_format
-from planner.memory.kv_cache import layer_caches, sequence_cost
+from planner.memory.cache.formats import cache_format
+from planner.memory.cache.kv_cache import layer_caches, sequence_cost
 from planner.memory.quantisation import WeightScheme, plain_scheme, scheme_from_config, scheme_from_name
 from planner.model.kinds.attention import Attention
 from planner.model.model import Model

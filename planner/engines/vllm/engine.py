@@ -14,8 +14,8 @@ from planner.engines.vllm.command import command_words
 from planner.engines.vllm.deployment import Deployment as VllmDeployment
 from planner.engines.vllm.instances import plan_serving
 from planner.engines.vllm.options import check_options
+from planner.engines.vllm.outcome.section import section
 from planner.engines.vllm.plan import VllmPlan
-from planner.engines.vllm.section import section
 from planner.engines.vllm.tables.flags import option_takes, vllm_flags
 from planner.engines.vllm.tables.profile import version_range
 from planner.hardware.gpus import Gpu

@@ -12,6 +12,7 @@ from planner.contract.workload import ONE_REQUEST, Workload
 from planner.engines.vllm.budget.budget import StageBudget
 from planner.engines.vllm.budget.loading import load_notes, load_of
 from planner.engines.vllm.deployment import Deployment
+from planner.engines.vllm.outcome.verdict import judge
 from planner.engines.vllm.pool.layout import Pool
 from planner.engines.vllm.resolve import Resolved, resolve
 from planner.engines.vllm.stages import (
@@ -24,11 +25,10 @@ from planner.engines.vllm.stages import (
     utilization_of,
 )
 from planner.engines.vllm.storage import scheme_for
-from planner.engines.vllm.verdict import judge
-from planner.memory.cache_formats import CacheFormat
-from planner.memory.kv_cache import LayerCache, SequenceCost, layer_caches, sequence_cost
+from planner.memory.cache.formats import CacheFormat
+from planner.memory.cache.kv_cache import LayerCache, SequenceCost, layer_caches, sequence_cost
+from planner.memory.parallel.sharding import Parallelism
 from planner.memory.quantisation import WeightScheme
-from planner.memory.sharding import Parallelism
 from planner.memory.work import StageWork, Work
 from planner.model.model import Model
 from planner.units import format_size

@@ -15,8 +15,8 @@ from planner.engines.vllm.tables.first_v1 import why_v0
 from planner.engines.vllm.tables.profile import DEFAULT_VERSION, EngineProfile, parse_version, profile_with_runner
 from planner.engines.vllm.tables.version_band import version_note
 from planner.errors import UsageError
-from planner.memory.ggml_mixes import is_mix
-from planner.memory.stored_scheme import scheme_from_stored
+from planner.memory.ggml.mixes import is_mix
+from planner.memory.schemes.stored_scheme import scheme_from_stored
 from planner.model.caches import CompressedCache, StateCache
 from planner.model.model import Model
 from planner.model.positions import stretched_positions

@@ -20,10 +20,10 @@ from planner.engines.vllm.pool.stage_caches import stage_caches
 from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.tables.profile import parse_version
 from planner.errors import UnsupportedQuantization, UsageError
-from planner.memory.cache_formats import CacheFormat, cache_format
-from planner.memory.kv_cache import LayerCache
+from planner.memory.cache.formats import CacheFormat, cache_format
+from planner.memory.cache.kv_cache import LayerCache
+from planner.memory.parallel.sharding import Parallelism, divides, stage_layer_counts, stage_slices
 from planner.memory.quantisation import WeightScheme
-from planner.memory.sharding import Parallelism, divides, stage_layer_counts, stage_slices
 from planner.model.model import Model
 from planner.model.tensors import distinct_tensors
 

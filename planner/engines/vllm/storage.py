@@ -8,7 +8,7 @@ from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.tables.profile import parse_version
 from planner.memory.quantisation import WeightScheme, plain_scheme, scheme_from_config, scheme_from_name
 from planner.memory.runtime import runtime_scheme
-from planner.memory.stored_scheme import scheme_from_stored
+from planner.memory.schemes.stored_scheme import scheme_from_stored
 from planner.model.model import Model
 
 # vLLM model_loader/bitsandbytes_loader.py: nested scales become fp32 while loading from here on

@@ -128,7 +128,7 @@ class _Reader:
                 self.run.adapters = True
 
     def model(self, value: Known | Unknown, line: int) -> None:
-        from planner.launches.trainers.trl import put_model
+        from planner.launches.trainers.programs.trl import put_model
 
         if isinstance(value, Unknown):
             self.script.context.launch.need("model", f"{value.why} (line {line})", settle=value.settle or "model")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from planner.launches.context import Context, Surroundings
 from planner.launches.documents import Map
 from planner.launches.record import Value
-from planner.launches.trainers import accelerate, axolotl, llamafactory, torchtune, trl
+from planner.launches.trainers import accelerate
 from planner.launches.trainers.completing import Spread, complete
 from planner.launches.trainers.fields import SETTLES
+from planner.launches.trainers.programs import axolotl, llamafactory, torchtune, trl
 from planner.launches.trainers.recipe import Run
 from planner.launches.trainers.spread import apply_deepspeed, read_fsdp
 

@@ -9,8 +9,8 @@ from typing import Final
 from planner.launches.context import Context
 from planner.launches.shell.expansion import Argument, Variable
 from planner.launches.shell.wrappers import base
-from planner.launches.trainers import axolotl, hydra, llamafactory, swift, torchtune, trl
 from planner.launches.trainers.arguments import flag_words, hf_arguments
+from planner.launches.trainers.programs import axolotl, hydra, llamafactory, swift, torchtune, trl
 from planner.launches.trainers.recipe import Run
 
 _TRL_OBJECTIVES: Final = (

@@ -12,7 +12,7 @@ from planner.memory.dialects.reading import Reading, group_of, skipped, unsuppor
 from planner.memory.format_table import grouped_format, weight_format
 from planner.memory.formats import Scaled, WeightFormat
 from planner.memory.module_names import module_patterns
-from planner.memory.scheme import Rule, Rules
+from planner.memory.schemes.scheme import Rule, Rules
 from planner.model.config import RawConfig
 
 # Names of classes rather than of modules; FusedMoE is an engine's, Linear is torch's.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from planner.memory.dialects.reading import Reading, all_but, skipped
 from planner.memory.format_table import weight_format
 from planner.memory.formats import Scaled
-from planner.memory.scheme import Rule, Rules
+from planner.memory.schemes.scheme import Rule, Rules
 from planner.model.config import RawConfig
 
 

@@ -8,7 +8,7 @@ from planner.memory.dialects.reading import Reading, all_but, group_of, skipped,
 from planner.memory.format_table import format_rows, grouped_format, weight_format
 from planner.memory.formats import BitsPerWeight, Grouped
 from planner.memory.module_names import module_patterns
-from planner.memory.scheme import TOWERS, Rule, Rules
+from planner.memory.schemes.scheme import TOWERS, Rule, Rules
 from planner.model.config import RawConfig
 
 

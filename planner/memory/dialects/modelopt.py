@@ -14,7 +14,7 @@ from planner.memory.dialects.reading import Reading, skipped, unsupported
 from planner.memory.format_table import grouped_format, weight_format
 from planner.memory.formats import WeightFormat
 from planner.memory.module_names import module_patterns
-from planner.memory.scheme import TOWERS, Rule, Rules
+from planner.memory.schemes.scheme import TOWERS, Rule, Rules
 from planner.model.config import RawConfig
 
 _LAYER: Final = re.compile(r"layers\.(\d+)")

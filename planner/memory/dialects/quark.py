@@ -12,7 +12,7 @@ from planner.memory.dialects.reading import Reading, group_of, skipped, unsuppor
 from planner.memory.format_table import grouped_format, weight_format
 from planner.memory.formats import WeightFormat
 from planner.memory.module_names import module_patterns
-from planner.memory.scheme import Rule, Rules
+from planner.memory.schemes.scheme import Rule, Rules
 from planner.model.config import RawConfig
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from planner.errors import UnsupportedQuantization
 from planner.memory.formats import WeightFormat
 from planner.memory.module_names import module_patterns
-from planner.memory.scheme import Rule, Rules
+from planner.memory.schemes.scheme import Rule, Rules
 from planner.model.config import RawConfig
 
 

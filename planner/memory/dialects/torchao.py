@@ -11,7 +11,7 @@ from planner.memory.dialects.compressed import replace_name
 from planner.memory.dialects.reading import Reading, all_but, skipped, unsupported
 from planner.memory.format_table import grouped_format, weight_format
 from planner.memory.formats import WeightFormat
-from planner.memory.scheme import TOWERS, Rules
+from planner.memory.schemes.scheme import TOWERS, Rules
 from planner.model.config import RawConfig
 
 

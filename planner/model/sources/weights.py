@@ -15,8 +15,8 @@ from planner.errors import SourceError
 from planner.model.from_config import model_from_config, with_quantiser_file
 from planner.model.model import Model
 from planner.model.sources.folder import StoredWeights, read_folder, read_index
-from planner.model.sources.gguf_config import config_from_gguf
-from planner.model.sources.gguf_split import read_gguf_parts
+from planner.model.sources.gguf.config import config_from_gguf
+from planner.model.sources.gguf.split import read_gguf_parts
 from planner.model.sources.json_file import read_json_object
 from planner.model.sources.open_file import explain
 from planner.model.sources.safetensors import read_safetensors

@@ -10,8 +10,8 @@ from typing import Final
 from planner.errors import UsageError
 from planner.memory.format_table import weight_format
 from planner.memory.formats import Plain, WeightFormat
+from planner.memory.parallel.sharding import Parallelism, local_shape, stage_layer_counts, stage_slices
 from planner.memory.quantisation import scheme_from_config
-from planner.memory.sharding import Parallelism, local_shape, stage_layer_counts, stage_slices
 from planner.model.model import Model
 from planner.model.spec import Layer, ModelSpec
 from planner.model.tensor import Role, Tensor

@@ -18,7 +18,7 @@ from planner.engines.llama_cpp.compute import Settings
 from planner.engines.llama_cpp.compute import _reserved as reserved  # the graph without the memory of results
 from planner.engines.llama_cpp.resolve import value_width
 from planner.model.load import load_model
-from planner.validation.llama_cpp import Figure, dry_run_figures, public_figures, public_run
+from planner.validation.engines.llama_cpp import Figure, dry_run_figures, public_figures, public_run
 
 SAMPLED = (
     "meta-llama__Llama-3.2-1B-Instruct",

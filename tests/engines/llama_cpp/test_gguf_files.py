@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.cli.questions import ask
+from planner.cli.words.questions import ask
 from planner.contract.workload import Workload
 from planner.engines.llama_cpp.plan import LlamaPlan
 from planner.units import MIB

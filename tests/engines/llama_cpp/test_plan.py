@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli.questions import ask
+from planner.cli.words.questions import ask
 from planner.contract.engine import find_engine
 from planner.contract.workload import ONE_REQUEST, Workload
 from planner.engines.llama_cpp.deployment import Deployment
@@ -22,7 +22,7 @@ from planner.errors import UsageError
 from planner.hardware.gpus import find_gpu
 from planner.model.load import load_model
 from planner.units import GIB, MIB
-from planner.validation.engine_log import logged_start
+from planner.validation.engines.engine_log import logged_start
 
 
 def plan(words: str, *, workload: Workload = ONE_REQUEST) -> LlamaPlan:

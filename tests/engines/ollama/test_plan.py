@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli.questions import ask
+from planner.cli.words.questions import ask
 from planner.contract.engine import find_engine
 from planner.contract.workload import Workload
 from planner.engines.llama_cpp.plan import LlamaPlan

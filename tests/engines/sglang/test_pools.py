@@ -11,7 +11,7 @@ from planner.engines.sglang.pool.states import StateWish, slot_bytes, state_pool
 from planner.engines.sglang.pool.windows import request_cap, split_by_ratio, windowed_cell
 from planner.engines.sglang.tables.releases import parse_release
 from planner.errors import UsageError
-from planner.memory.cache_formats import cache_format
+from planner.memory.cache.formats import cache_format
 from planner.model.load import load_model
 from planner.units import GIB, MIB
 

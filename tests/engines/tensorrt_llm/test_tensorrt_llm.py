@@ -26,7 +26,7 @@ from planner.hardware.gpus import find_gpu
 from planner.model.load import load_model
 from planner.units import GIB
 from planner.validation.cases import bundled_cases
-from planner.validation.tensorrt_llm import score
+from planner.validation.engines.tensorrt_llm import score
 
 LLAMA = load_model("meta-llama/Llama-3.1-8B-Instruct")
 OLD, NEW = parse_release("0.15"), parse_release("1.2.0rc3")

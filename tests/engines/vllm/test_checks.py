@@ -10,7 +10,7 @@ from planner.contract.lengths import parse_lengths
 from planner.contract.workload import Workload
 from planner.errors import PlannerError, UnsupportedQuantization, UsageError
 from planner.hardware.gpus import load_gpus
-from planner.memory.cache_formats import cache_formats
+from planner.memory.cache.formats import cache_formats
 
 GIB = 1 << 30
 LLAMA = load_model("meta-llama/Llama-3.1-8B-Instruct")  # 32 heads, 8 key-value heads

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from planner import Deployment, Model, find_gpu, load_model, plan_serving
-from planner.memory.cache_formats import cache_format
-from planner.memory.kv_cache import layer_caches, sequence_cost
+from planner.memory.cache.formats import cache_format
+from planner.memory.cache.kv_cache import layer_caches, sequence_cost
 from planner.model.load import model_from_config
 from planner.serving.capacity import remaining_bytes, requests_that_fit
 from planner.units import GIB, KIB

@@ -13,8 +13,8 @@ from planner import Deployment, Model, plan_serving
 from planner.contract.lengths import parse_lengths
 from planner.contract.workload import Workload
 from planner.errors import UsageError
+from planner.memory.parallel.sharding import Parallelism, local_shape, stage_layer_counts
 from planner.memory.quantisation import plain_scheme
-from planner.memory.sharding import Parallelism, local_shape, stage_layer_counts
 from planner.memory.weights import stage_weights
 from planner.model.load import model_from_config
 from planner.model.tensors import tensors

@@ -144,7 +144,7 @@ def test_the_release_where_none_is_named(name: str, options: dict[str, object], 
     ("version", "said"), [("0.33.0", "no measured start of 0.33"), ("0.22.1", "of 0.22"), ("0.19.0", "")]
 )
 def test_the_verdict_line_says_when_few_starts_cover_a_release(version: str, said: str) -> None:
-    from planner.engines.vllm.section import section
+    from planner.engines.vllm.outcome.section import section
 
     line = section(plan(version)).headline  # type: ignore[arg-type]
     assert (said in line) if said else ("measured start" not in line)

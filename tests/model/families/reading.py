@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from planner.memory.sharding import Parallelism, local_shape
+from planner.memory.parallel.sharding import Parallelism, local_shape
 from planner.model.caches import CompressedCache, IndexerCache, KeyValueCache, LatentCache, StateCache
 from planner.model.config import RawConfig
 from planner.model.families import build_spec

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from planner.errors import UnsupportedArchitecture
-from planner.memory.sharding import Parallelism, local_shape
+from planner.memory.parallel.sharding import Parallelism, local_shape
 from planner.model.tensors import parameters, tensors
 from tests.model.families.reading import spec_of
 

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from planner.errors import ConfigError, UnsupportedArchitecture
-from planner.memory.sharding import Parallelism, local_shape
+from planner.memory.parallel.sharding import Parallelism, local_shape
 from planner.model.caches import CompressedCache, IndexerCache
 from planner.model.config import RawConfig
 from planner.model.families import build_spec

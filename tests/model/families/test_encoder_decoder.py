@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from planner.errors import ConfigError, UnsupportedArchitecture
-from planner.memory.sharding import Parallelism, local_shape
+from planner.memory.parallel.sharding import Parallelism, local_shape
 from planner.model.caches import CrossCache, KeyValueCache
 from planner.model.tensors import layer_tensors, parameters, tensors
 from tests.model.families.reading import spec_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from planner.errors import ConfigError, UnsupportedArchitecture
-from planner.memory.sharding import Parallelism, local_shape
+from planner.memory.parallel.sharding import Parallelism, local_shape
 from planner.model.kinds.feed_forward import Moe
 from planner.model.spec import Layer
 from planner.model.tensors import active_parameters, parameters

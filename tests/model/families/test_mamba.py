@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from planner.errors import ConfigError, UsageError
-from planner.memory.sharding import Parallelism, local_shape
+from planner.memory.parallel.sharding import Parallelism, local_shape
 from planner.model.tensors import parameters, tensors
 from tests.model.families.reading import attention_layers, cache_bytes, kinds_of_state, spec_of, state_caches
 

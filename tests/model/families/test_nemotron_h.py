@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from planner.errors import ConfigError, UnsupportedArchitecture
-from planner.memory.sharding import Parallelism, local_shape
+from planner.memory.parallel.sharding import Parallelism, local_shape
 from planner.model.kinds.feed_forward import Mlp, Moe
 from planner.model.tensors import active_parameters, draft_tensors, parameters
 from tests.model.families.reading import attention_layers, cache_bytes, kinds_of_state, spec_of, state_caches

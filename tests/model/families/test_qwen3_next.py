@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from planner.errors import ConfigError, UnsupportedArchitecture, UsageError
-from planner.memory.sharding import Parallelism, local_shape
+from planner.memory.parallel.sharding import Parallelism, local_shape
 from planner.model.config import RawConfig
 from planner.model.families.qwen3_next import text_spec
 from planner.model.kinds.attention import Attention

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from planner.errors import ConfigError
-from planner.memory.sharding import Parallelism, local_shape
+from planner.memory.parallel.sharding import Parallelism, local_shape
 from planner.model.tensors import draft_tensors, layer_tensors, parameters, tensors
 from tests.model.families.reading import cache_bytes, config_of, kinds_of_state, spec_of
 

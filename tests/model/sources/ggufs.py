@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from planner.model.names.bundled import bundled_names
-from planner.model.sources.gguf import GgufHeader, SkippedArray, Value
+from planner.model.sources.gguf.reader import GgufHeader, SkippedArray, Value
 from planner.model.sources.stored import StoredTensor
 
 # our name of a key in config.json (first that is present) -> key of the format

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError, SourceError
-from planner.model.sources.ggml_types import ggml_types
-from planner.model.sources.gguf import SkippedArray, read_gguf
-from planner.model.sources.gguf_split import read_gguf_parts
+from planner.model.sources.gguf.ggml_types import ggml_types
+from planner.model.sources.gguf.reader import SkippedArray, read_gguf
+from planner.model.sources.gguf.split import read_gguf_parts
 
 
 def text(value: bytes) -> bytes:

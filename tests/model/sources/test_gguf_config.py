@@ -8,8 +8,8 @@ from planner.errors import ConfigError, UnsupportedArchitecture
 from planner.model.config import RawConfig
 from planner.model.families.registry import MODULE_OF
 from planner.model.load import load_model, model_from_config
-from planner.model.sources.gguf import GgufHeader, Value
-from planner.model.sources.gguf_config import config_from_gguf, known_architectures
+from planner.model.sources.gguf.config import config_from_gguf, known_architectures
+from planner.model.sources.gguf.reader import GgufHeader, Value
 from tests.model.sources.ggufs import bundled, header
 
 HEAD = "output.weight"

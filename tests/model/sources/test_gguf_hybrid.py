@@ -8,8 +8,8 @@ from planner.errors import ConfigError
 from planner.model.caches import KeyValueCache
 from planner.model.load import model_from_config
 from planner.model.model import Model
-from planner.model.sources.gguf import Value
-from planner.model.sources.gguf_config import config_from_gguf
+from planner.model.sources.gguf.config import config_from_gguf
+from planner.model.sources.gguf.reader import Value
 from tests.model.sources.ggufs import bundled, header
 
 

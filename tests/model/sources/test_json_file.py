@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from planner.errors import PlannerError, SourceError
 from planner.model.sources import json_file
-from planner.model.sources.gguf import read_gguf
+from planner.model.sources.gguf.reader import read_gguf
 from planner.model.sources.json_file import parse_json_object, read_json_object
 
 TREES = st.recursive(

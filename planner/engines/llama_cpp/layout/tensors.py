@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from planner.memory.ggml_mixes import GgmlMix, ggml_mix
-from planner.memory.ggml_tensors import Kind, kind_of
+from planner.memory.ggml.mixes import GgmlMix, ggml_mix
+from planner.memory.ggml.tensors import Kind, kind_of
 from planner.model.model import Model
 from planner.model.tensor import Role, Tensor
 from planner.model.tensors import layer_tensors

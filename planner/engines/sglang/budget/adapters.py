@@ -11,7 +11,7 @@ from typing import Final
 
 from planner.contract.component import Component
 from planner.engines.sglang.resolve import Resolved
-from planner.memory.sharding import Parallelism, local_shape
+from planner.memory.parallel.sharding import Parallelism, local_shape
 from planner.model.model import Model
 from planner.model.tensor import Role
 from planner.units import format_size

@@ -17,8 +17,8 @@ from planner.engines.sglang.pool.states import StateWish, slot_bytes, slots_per_
 from planner.engines.sglang.pool.windows import WindowedCell, windowed_cell
 from planner.engines.sglang.resolve import Resolved
 from planner.engines.sglang.tables.releases import rows_at, rules_at
+from planner.memory.parallel.sharding import Parallelism, stage_layer_counts, stage_slices
 from planner.memory.quantisation import WeightScheme
-from planner.memory.sharding import Parallelism, stage_layer_counts, stage_slices
 from planner.memory.weights import StageWeights, stage_weights
 from planner.model.model import Model
 from planner.model.spec import Layer

@@ -13,10 +13,10 @@ from planner.contract.component import Component
 from planner.engines.sglang.budget.spread import Spread
 from planner.engines.sglang.resolve import Resolved
 from planner.engines.sglang.tables.quantization import export_format
+from planner.memory.parallel.sharding import Parallelism, divides
 from planner.memory.quantisation import WeightScheme, plain_scheme, scheme_from_config, scheme_from_name
 from planner.memory.runtime import runtime_scheme
-from planner.memory.sharding import Parallelism, divides
-from planner.memory.stored_scheme import scheme_from_stored
+from planner.memory.schemes.stored_scheme import scheme_from_stored
 from planner.memory.weights import StageWeights, stage_weights
 from planner.model.kinds.latent import LatentAttention
 from planner.model.model import Model

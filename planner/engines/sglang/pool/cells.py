@@ -19,8 +19,8 @@ from typing import Final
 
 from planner.engines.sglang.tables.releases import Release, rules_at
 from planner.errors import UnsupportedQuantization
-from planner.memory.cache_formats import CacheFormat
-from planner.memory.kv_cache import local_key_value_heads
+from planner.memory.cache.formats import CacheFormat
+from planner.memory.cache.kv_cache import local_key_value_heads
 from planner.model.caches import CacheLayer, IndexerCache, KeyValueCache, LatentCache
 from planner.model.spec import Layer
 

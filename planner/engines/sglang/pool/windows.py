@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planner.memory.cache_formats import CacheFormat
-from planner.memory.kv_cache import local_key_value_heads
+from planner.memory.cache.formats import CacheFormat
+from planner.memory.cache.kv_cache import local_key_value_heads
 from planner.model.caches import KeyValueCache
 from planner.model.spec import Layer
 

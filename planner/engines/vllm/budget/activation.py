@@ -31,9 +31,9 @@ from planner.engines.vllm.tables.overhead import overhead
 from planner.engines.vllm.tables.profile import parse_version
 from planner.hardware.cublas import cublas_workspace
 from planner.memory import activations as terms
-from planner.memory.cache_formats import cache_format
-from planner.memory.kv_cache import layer_caches
-from planner.memory.sharding import Parallelism
+from planner.memory.cache.formats import cache_format
+from planner.memory.cache.kv_cache import layer_caches
+from planner.memory.parallel.sharding import Parallelism
 from planner.model.caches import IndexerCache, LatentCache
 from planner.model.kinds.attention import Attention
 from planner.model.kinds.feed_forward import Mlp, Moe

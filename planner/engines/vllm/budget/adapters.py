@@ -15,7 +15,7 @@ from typing import Final
 from planner.contract.component import Component, exact
 from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.tables.profile import parse_version
-from planner.memory.sharding import Parallelism, local_shape
+from planner.memory.parallel.sharding import Parallelism, local_shape
 from planner.model.model import Model
 from planner.model.tensor import Role, Tensor
 

@@ -24,8 +24,8 @@ from planner.engines.vllm.tables.profile import parse_version
 from planner.engines.vllm.tables.version_band import version_band
 from planner.hardware.contexts import cuda_context
 from planner.hardware.gpus import unnamed_gpu
+from planner.memory.parallel.sharding import Parallelism
 from planner.memory.quantisation import WeightScheme, quantises_inputs
-from planner.memory.sharding import Parallelism
 from planner.memory.weights import StageWeights, stage_weights
 from planner.model.model import Model
 from planner.model.tensor import Role

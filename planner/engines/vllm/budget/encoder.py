@@ -13,7 +13,7 @@ from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.tables.profile import parse_version
 from planner.hardware.cublas import cublas_workspace
 from planner.memory import activations as terms
-from planner.memory.sharding import Parallelism
+from planner.memory.parallel.sharding import Parallelism
 from planner.model.kinds.feed_forward import Mlp
 from planner.model.model import Model
 from planner.model.spec import Stack

@@ -16,8 +16,8 @@ from planner.contract.plan import Load
 from planner.engines.vllm.budget.budget import StageBudget, weights_of
 from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.tables.profile import parse_version
+from planner.memory.parallel.sharding import Parallelism
 from planner.memory.quantisation import plain_scheme
-from planner.memory.sharding import Parallelism
 from planner.model.model import Model
 from planner.units import GIB, format_size
 

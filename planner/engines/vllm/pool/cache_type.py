@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from planner.memory.cache_formats import CacheFormat
+from planner.memory.cache.formats import CacheFormat
 from planner.model.caches import CompressedCache, StateCache
 from planner.model.model import Model
 

@@ -18,7 +18,7 @@ from planner.engines.vllm.pool.packed import packed_pool
 from planner.engines.vllm.pool.pool import Group, Pool, PoolLayer, PoolOptions, ceil_div
 from planner.engines.vllm.tables.profile import EngineProfile
 from planner.errors import UsageError
-from planner.memory.kv_cache import LayerCache
+from planner.memory.cache.kv_cache import LayerCache
 from planner.model.caches import CompressedCache, CrossCache, IndexerCache, KeyValueCache, LatentCache, StateCache
 
 __all__ = ["Group", "Pool", "PoolLayer", "PoolOptions", "build_pool"]

@@ -24,7 +24,7 @@ from typing import Final
 from planner.engines.vllm.pool.pool import Group, Pool, PoolLayer, PoolOptions, ceil_div
 from planner.engines.vllm.tables.profile import EngineProfile
 from planner.errors import UsageError
-from planner.memory.kv_cache import LayerCache
+from planner.memory.cache.kv_cache import LayerCache
 from planner.model.caches import CompressedCache, IndexerCache
 
 # Tokens of a block: windows 64; what a compressor holds by its window, 8 (ratio 4) or 128 tokens.

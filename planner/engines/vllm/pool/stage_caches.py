@@ -8,8 +8,8 @@ from dataclasses import replace
 from planner.engines.vllm.pool.cache_type import plain_layers
 from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.tables.profile import parse_version
-from planner.memory.cache_formats import CacheFormat, cache_format
-from planner.memory.kv_cache import LayerCache, layer_caches
+from planner.memory.cache.formats import CacheFormat, cache_format
+from planner.memory.cache.kv_cache import LayerCache, layer_caches
 from planner.model.caches import CompressedCache, IndexerCache, LatentCache
 from planner.model.model import Model
 from planner.model.spec import Layer

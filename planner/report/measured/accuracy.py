@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from importlib.resources import files
 from statistics import fmean
 
-from planner.report.validation import miss_lines, reason_lines, render_summary
+from planner.report.measured.validation import miss_lines, reason_lines, render_summary
 from planner.units import GIB
 from planner.validation.acceptance import (
     BOUNDS,

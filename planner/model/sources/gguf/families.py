@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from planner.errors import ConfigError
-from planner.model.sources.gguf_facts import GgufFacts
+from planner.model.sources.gguf.facts import GgufFacts
 
 Config = dict[str, object]
 Family = Callable[[GgufFacts], Config]

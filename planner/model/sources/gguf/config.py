@@ -11,9 +11,9 @@ from __future__ import annotations
 import difflib
 
 from planner.errors import ConfigError, UnsupportedArchitecture
-from planner.model.sources.gguf import GgufHeader, SkippedArray
-from planner.model.sources.gguf_facts import GgufFacts, by_kind
-from planner.model.sources.gguf_families import FAMILIES, Config
+from planner.model.sources.gguf.facts import GgufFacts, by_kind
+from planner.model.sources.gguf.families import FAMILIES, Config
+from planner.model.sources.gguf.reader import GgufHeader, SkippedArray
 
 
 def config_from_gguf(header: GgufHeader, *, origin: str) -> Config:

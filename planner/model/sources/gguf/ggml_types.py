@@ -38,7 +38,7 @@ class GgmlType:
 @cache
 def ggml_types() -> dict[int, GgmlType]:
     """Every type, by number."""
-    text = files("planner.model.sources").joinpath("ggml_types.csv").read_text("utf-8")
+    text = files("planner.model.sources.gguf").joinpath("ggml_types.csv").read_text("utf-8")
     rows = csv.DictReader(text.splitlines())
     return {int(row["number"]): _type(row) for row in rows}
 

@@ -10,13 +10,13 @@ from typing import Annotated
 import typer
 
 from planner.errors import PlannerError
-from planner.memory.cache_formats import CacheFormat, cache_formats
+from planner.memory.cache.formats import CacheFormat, cache_formats
+from planner.memory.cache.kv_cache import layer_caches
 from planner.memory.exports import EXPORTS
 from planner.memory.format_table import format_rows
-from planner.memory.ggml_mixes import mix_names
-from planner.memory.kv_cache import layer_caches
+from planner.memory.ggml.mixes import mix_names
 from planner.memory.quantisation import plain_scheme, scheme_from_config, scheme_from_name
-from planner.memory.scheme import WeightScheme
+from planner.memory.schemes.scheme import WeightScheme
 from planner.model.load import load_model
 from planner.model.model import Model
 from planner.model.spec import ModelSpec

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from planner.contract.component import SIDES, Side
 from planner.contract.plan import StartupError, Verdict
 from planner.contract.workload import Workload
-from planner.engines.vllm import startup
 from planner.engines.vllm.budget.budget import StageBudget
 from planner.engines.vllm.budget.loading import converts_whole_model, load_of
+from planner.engines.vllm.outcome import startup
+from planner.engines.vllm.outcome.tightness import why_tight
 from planner.engines.vllm.pool.layout import Pool
 from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.stages import Outside, outside_of
-from planner.engines.vllm.tightness import why_tight
-from planner.memory.sharding import Parallelism
+from planner.memory.parallel.sharding import Parallelism
 from planner.model.model import Model
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeVar
 
-from planner.cli.help import print_help
+from planner.cli.words.help import print_help
 from planner.contract.config_file import words_of_file
 from planner.contract.engine import Engine, engine_names, find_engine, program_of
 from planner.contract.export_name import read_export

@@ -16,10 +16,10 @@ from typing import Final
 
 from planner.memory.format_table import format_rows, plain_format, weight_format
 from planner.memory.formats import WeightFormat
-from planner.memory.ggml_tensors import Kind, kind_of, layer_index
-from planner.memory.scheme import WeightScheme
+from planner.memory.ggml.tensors import Kind, kind_of, layer_index
+from planner.memory.schemes.scheme import WeightScheme
 from planner.model.model import Model
-from planner.model.sources.ggml_types import ggml_types
+from planner.model.sources.gguf.ggml_types import ggml_types
 from planner.model.tensor import Role, Tensor
 
 # Types of matrices that the kinds do not tell apart, by the last word of our name.

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from planner.errors import SourceError
-from planner.model.sources.ggml_types import ggml_types
+from planner.model.sources.gguf.ggml_types import ggml_types
 from planner.model.sources.open_file import mistaken, open_regular
 from planner.model.sources.stored import StoredTensor
 

@@ -7,8 +7,8 @@ from planner.launches.record import Value
 from planner.launches.shell.expansion import Argument
 from planner.launches.trainers.arguments import hf_arguments, overrides
 from planner.launches.trainers.fields import DTYPES, names, truth
+from planner.launches.trainers.programs.trl import put_model
 from planner.launches.trainers.recipe import Run
-from planner.launches.trainers.trl import put_model
 
 _ACTOR = "actor_rollout_ref"
 _ESTIMATORS = {"gae": "ppo", "grpo": "grpo"}

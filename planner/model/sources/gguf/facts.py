@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from planner.errors import ConfigError, UnsupportedArchitecture
-from planner.model.sources.gguf import Value
+from planner.model.sources.gguf.reader import Value
 from planner.model.sources.stored import StoredTensor
 
 _LARGEST: Final = 1 << 40

@@ -8,8 +8,8 @@ from planner.launches.context import Context
 from planner.launches.record import Value
 from planner.launches.shell.expansion import Argument, Variable
 from planner.launches.trainers.arguments import hf_arguments
+from planner.launches.trainers.programs.trl import put_model
 from planner.launches.trainers.recipe import Run
-from planner.launches.trainers.trl import put_model
 
 _METHOD_BY_RELEASE = (("tuner_type", "4.x"), ("train_type", "3.x"), ("sft_type", "2.x"))
 _RL = {

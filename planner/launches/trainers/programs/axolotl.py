@@ -9,8 +9,8 @@ from planner.launches.documents import Map, as_map, read_yaml
 from planner.launches.record import Value
 from planner.launches.shell.expansion import Argument
 from planner.launches.trainers.arguments import hf_arguments, map_fields
+from planner.launches.trainers.programs.trl import put_model
 from planner.launches.trainers.recipe import Run
-from planner.launches.trainers.trl import put_model
 
 _RENAMED = {
     "micro_batch_size": "per_device_train_batch_size",

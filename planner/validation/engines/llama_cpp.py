@@ -19,7 +19,7 @@ from planner.engines.llama_cpp.deployment import Deployment
 from planner.engines.llama_cpp.resolve import Run, resolve
 from planner.errors import PlannerError
 from planner.hardware.gpus import unnamed_gpu
-from planner.memory.ggml_mixes import is_mix
+from planner.memory.ggml.mixes import is_mix
 from planner.model.kinds.attention import Attention
 from planner.model.load import load_model
 from planner.model.model import Model

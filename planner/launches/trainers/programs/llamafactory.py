@@ -8,8 +8,8 @@ from planner.launches.record import Value
 from planner.launches.shell.expansion import Argument
 from planner.launches.trainers.arguments import file_fields, hf_arguments, map_fields, overrides
 from planner.launches.trainers.fields import DTYPES
+from planner.launches.trainers.programs.trl import put_model
 from planner.launches.trainers.recipe import Run
-from planner.launches.trainers.trl import put_model
 
 _STAGES = {
     "sft": "sft",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from planner.errors import SourceError
-from planner.model.sources.gguf import GgufHeader, read_gguf
+from planner.model.sources.gguf.reader import GgufHeader, read_gguf
 from planner.model.sources.stored import StoredTensor
 
 MOST_PARTS: Final = 1000

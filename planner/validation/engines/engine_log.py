@@ -24,8 +24,8 @@ from planner.engines.tensorrt_llm import log as tensorrt_log
 from planner.errors import NotRecognised, PlannerError, SourceError, UsageError
 from planner.model.load import load_model
 from planner.units import GIB
-from planner.validation import sglang, tensorrt_llm
 from planner.validation.cases import Case
+from planner.validation.engines import sglang, tensorrt_llm
 from planner.validation.log import LoggedError, StartLog
 from planner.validation.scoring import COMMAND_LINE, Row, Unscored
 

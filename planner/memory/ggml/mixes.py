@@ -16,7 +16,7 @@ from typing import Final
 from planner.errors import UnsupportedQuantization
 from planner.memory.format_table import weight_format
 from planner.memory.formats import RowBlocks, WeightFormat
-from planner.memory.ggml_tensors import Kind, kind_of, layer_index
+from planner.memory.ggml.tensors import Kind, kind_of, layer_index
 from planner.model.caches import KeyValueCache
 from planner.model.spec import ModelSpec
 from planner.model.tensor import Tensor

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from planner.errors import UsageError
-from planner.memory.cache_formats import CacheFormat
+from planner.memory.cache.formats import CacheFormat
 from planner.model.caches import (
     CacheLayer,
     CompressedCache,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from planner.validation import scoring, sglang, tensorrt_llm
+from planner.validation import scoring
 from planner.validation.cases import Case, bundled_cases, bundled_vllm_cases
+from planner.validation.engines import sglang, tensorrt_llm
 from planner.validation.scoring import Row, Unscored
 
 Scorer = Callable[[Iterable[Case]], tuple[list[Row], list[Unscored]]]
