@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import os
 import sys
+from collections.abc import Sequence
 from importlib import import_module
+from importlib.abc import InspectLoader
+from importlib.util import find_spec
 from typing import Final, NoReturn
 
 import typer
@@ -30,16 +34,16 @@ COMMANDS: Final = {
     "schema": ("planner.cli.lists.schema", "schema"),
     "check": ("planner.cli.check", "check"),
     "web": ("planner.cli.web", "web"),
-    "probe": ("planner.cli.probe", "app"),
     "validate": ("planner.cli.validate", "validate"),
+    "probe": ("planner.cli.probe", "app"),
 }
 
 # commands whose inputs are declared once, elsewhere: they read their words themselves
 _BY_DECLARATION: Final = ("serve", "train", "explain", "compare", "size", "pick", "plan", "check", "diagnose")
 
 
-def build_app(names: list[str] | None = None) -> typer.Typer:
-    """The application with these commands (default: all of them)."""
+def build_app(names: Sequence[str] = ()) -> typer.Typer:
+    """The application with these commands (default: the list of all, none of which is imported)."""
     app = typer.Typer(
         name="vram-planner",
         help="Says by arithmetic, before you rent a GPU, whether a model fits. Exit status: 0 fits or tight, 1 does"
@@ -58,20 +62,30 @@ def build_app(names: list[str] | None = None) -> typer.Typer:
             typer.echo(__version__)
             raise typer.Exit()
 
-    for name in names or list(COMMANDS):
+    for name in () if names else COMMANDS:
+        app.command(name, help=about(name))(_listed)
+    for name in names:
         module, function = COMMANDS[name]
         found = getattr(import_module(module), function)
-        if name in _BY_DECLARATION:
-            app.command(name, help=found.__doc__)(_listed)
-        elif isinstance(found, typer.Typer):
+        if isinstance(found, typer.Typer):
             app.add_typer(found, name=name)
         else:
             app.command(name)(found)
     return app
 
 
+def about(name: str) -> str:
+    """What a command says of itself, read from its source: importing all of them takes a second and a half."""
+    module, function = COMMANDS[name]
+    spec = find_spec(module)
+    assert spec is not None and isinstance(spec.loader, InspectLoader)
+    tree = ast.parse(spec.loader.get_source(module) or "")
+    found = next((one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == function), tree)
+    return ast.get_docstring(found) or ""
+
+
 def _listed() -> None:
-    """Stands in the list of commands; the command reads its words itself, without typer."""
+    """Stands in the list of commands, which are imported only to be run."""
 
 
 def main() -> None:
@@ -130,7 +144,7 @@ def run(asked: str | None, arguments: list[str]) -> object:
     if asked in _BY_DECLARATION and arguments[0] == asked:
         module, function = COMMANDS[asked]
         return getattr(import_module(module), function)(arguments[1:])
-    app = build_app([asked] if asked in COMMANDS else None)
+    app = build_app([asked] if asked in COMMANDS and asked not in _BY_DECLARATION else ())
     return app(args=arguments, prog_name="vram-planner", standalone_mode=False)
 
 

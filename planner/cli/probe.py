@@ -1,4 +1,7 @@
-"""`vram-planner probe`: measure here, and compare with the plan."""
+"""Measure on this machine and compare with the plan.
+
+Exit status: 0 within the tolerance, 1 not, 2 could not run. Needs pip install 'vram-planner[probe]'.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,7 @@ from planner.training.recipe import Recipe
 if TYPE_CHECKING:
     from planner.probe.figures import Measurement
 
-_HELP = (
-    "Measure on this machine and compare with the plan. Exit status: 0 within the tolerance, 1 not, 2 could not run."
-    " Needs pip install 'vram-planner[probe]'."
-)
-app = typer.Typer(help=_HELP, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
 ModelArgument = Annotated[
     str,

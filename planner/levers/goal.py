@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from planner.contract.plan import ServingPlan
 from planner.errors import UsageError
 from planner.levers.question import ServingQuestion
 from planner.levers.relief import fewest_cards, flag_of, smallest_card
-from planner.training.plan import TrainingPlan
+
+if TYPE_CHECKING:
+    from planner.training.plan import TrainingPlan  # importing it takes as long as a plan
 
 _WORDS: Final = {
     "context": "max-model-len",
