@@ -8,6 +8,7 @@ from typing import Final
 from planner.contract.inputs import check
 from planner.engines.vllm.checks import check_block_size, check_capability, check_context_parallel, check_together
 from planner.engines.vllm.deployment import Deployment
+from planner.engines.vllm.dtype import ELEMENT_BYTES, resolve_dtype
 from planner.engines.vllm.json_inputs import override_notes, overrides_of, speculation_notes
 from planner.engines.vllm.options import check_release, notes_on_options
 from planner.engines.vllm.tables.architectures import architecture_note, newest_release
@@ -65,10 +66,6 @@ class Resolved:
     unknown: tuple[str, ...] = ()
 
 
-_ELEMENT_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
-_DTYPE_NAMES = {"half": "float16", "float": "float32", "bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-
-
 def resolve(model: Model, deployment: Deployment) -> Resolved:
     """Apply the engine version's defaults.
 
@@ -89,7 +86,7 @@ def resolve(model: Model, deployment: Deployment) -> Resolved:
     if fallback is not None:
         notes.append(f"vLLM {profile.version} falls back to its V0 engine: {fallback}")
     total = deployment.total_bytes
-    dtype = _dtype(model, deployment, notes)
+    dtype = resolve_dtype(model, deployment, notes)
     utilization = deployment.gpu_memory_utilization
     if utilization is None:
         utilization = profile.gpu_memory_utilization
@@ -126,7 +123,7 @@ def resolve(model: Model, deployment: Deployment) -> Resolved:
         profile=profile,
         gpu_memory_bytes=total,
         dtype=dtype,
-        element_bytes=_ELEMENT_BYTES[dtype],
+        element_bytes=ELEMENT_BYTES[dtype],
         block_size=block_size,
         positions=positions,
         max_model_len=length,
@@ -156,29 +153,6 @@ def _with_release(model: Model, deployment: Deployment) -> tuple[Deployment, tup
         return deployment, ()
     what = "reads GGUF" if ggml else f"has {model.spec.architecture}"
     return replace(deployment, engine_version=release), (f"vLLM {release} is planned: the newest that {what}",)
-
-
-def _dtype(model: Model, deployment: Deployment, notes: list[str]) -> str:
-    asked = _DTYPE_NAMES.get(deployment.dtype, deployment.dtype)
-    if asked == "auto":
-        stored = model.spec.dtype
-        if stored is None:
-            notes.append("the config states no dtype: bfloat16 is assumed")
-            stored = "bfloat16"
-        if stored == "float32":
-            notes.append("the checkpoint is float32: vLLM's --dtype auto runs it in 16 bit")
-            stored = "bfloat16"
-        if stored == "bfloat16" and deployment.gpu is not None and not deployment.gpu.supports_bf16:
-            notes.append(f"{deployment.gpu.name} has no bfloat16: float16 is used")
-            return "float16"
-        return stored
-    if asked not in _ELEMENT_BYTES:
-        raise UsageError(f"--dtype is {deployment.dtype!r}; expected auto, bfloat16, float16 or float32", field="dtype")
-    if asked == "bfloat16" and deployment.gpu is not None and not deployment.gpu.supports_bf16:
-        raise UsageError(
-            f"--dtype bfloat16: {deployment.gpu.name} has no bfloat16; vLLM says to use --dtype float16", field="dtype"
-        )
-    return asked
 
 
 def batch_defaults(

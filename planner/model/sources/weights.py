@@ -17,6 +17,7 @@ from planner.model.model import Model
 from planner.model.sources.folder import StoredWeights, read_folder, read_index
 from planner.model.sources.gguf.config import config_from_gguf
 from planner.model.sources.gguf.split import read_gguf_parts
+from planner.model.sources.held_types import type_notes
 from planner.model.sources.json_file import read_json_object
 from planner.model.sources.open_file import explain
 from planner.model.sources.safetensors import read_safetensors
@@ -157,7 +158,8 @@ def _joined(
         notes=weights.notes if weights else (),
     )
     _check_it_can_be(model)
-    notes = disagreements(model)
+    spec = model.spec
+    notes = disagreements(model) + type_notes(model.id, model.stored, spec.dtype, spec.quantization_config)
     model.spec = with_stored_shapes(model)
     vars(model).pop("parameters", None)  # counted again, with the file's shapes
     model.notes += notes

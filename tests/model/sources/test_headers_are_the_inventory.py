@@ -27,10 +27,8 @@ def shapes(tmp_path: Path) -> dict[str, tuple[int, ...]]:
     return {tensor.name: tensor.shape for tensor in tensors(load_model(path).spec)}
 
 
-def save(folder: Path, shapes: dict[str, tuple[int, ...]]) -> None:
-    save_file(
-        {name: torch.zeros(shape, dtype=torch.bfloat16) for name, shape in shapes.items()}, folder / "model.safetensors"
-    )
+def save(folder: Path, shapes: dict[str, tuple[int, ...]], dtype: torch.dtype = torch.bfloat16) -> None:
+    save_file({name: torch.zeros(shape, dtype=dtype) for name, shape in shapes.items()}, folder / "model.safetensors")
 
 
 def test_the_same_shapes_are_no_note(tmp_path: Path, shapes: dict[str, tuple[int, ...]]) -> None:
@@ -70,4 +68,25 @@ def test_an_absurd_total_is_another_model(tmp_path: Path, shapes: dict[str, tupl
     index = {"metadata": {"total_size": total}, "weight_map": dict.fromkeys(shapes, "model-00001-of-00001.safetensors")}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(SourceError, match="these are not one model"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize(("dtype", "held"), [(torch.float32, "F32"), (torch.float8_e4m3fn, "F8_E4M3")])
+def test_another_type_than_the_configs_is_said(
+    tmp_path: Path, shapes: dict[str, tuple[int, ...]], dtype: torch.dtype, held: str
+) -> None:
+    save(tmp_path, shapes, dtype)
+    total = sum(torch.Size(shape).numel() for shape in shapes.values()) * dtype.itemsize
+    assert load_model(tmp_path).notes == (
+        f"the config states bfloat16 and no quantisation, the files hold {held} ({total:,} of {total:,} bytes):"
+        " engines convert it while they load, and planned is what they convert it to",
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
+def test_packed_weights_need_a_config_that_says_how(
+    tmp_path: Path, shapes: dict[str, tuple[int, ...]], dtype: torch.dtype
+) -> None:
+    save(tmp_path, shapes, dtype)
+    with pytest.raises(SourceError, match=r"packed weights .* has no quantization_config"):
         load_model(tmp_path)

@@ -19,9 +19,6 @@ from planner.errors import UsageError
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
-DEFAULT_VERSION: Final = "0.33.0"
-_OLDEST: Final = (0, 4)
-_NEWEST: Final = (0, 33)
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:[.+\-]?(?:post|dev|rc)[\w.+]*)?")
 
 Runner = Literal["v0", "v1", "v2"]
@@ -143,9 +140,10 @@ def parse_version(text: str) -> tuple[int, int, int]:
     if match is None:
         raise UsageError(f"--engine-version: {text[:40]!r} is not a version such as 0.19.0", field="engine_version")
     major, minor, patch = (int(part or 0) for part in match.groups())
-    if not _OLDEST <= (major, minor) <= _NEWEST:
+    oldest, newest = _rows()[0][0], _rows()[-1][0]
+    if not oldest[:2] <= (major, minor) <= newest[:2]:
         raise UsageError(
-            f"--engine-version {text}: vLLM 0.4 to 0.33 are described; pass the nearest of those",
+            f"--engine-version {text}: vLLM {' to '.join(version_range())} are described; pass the nearest of those",
             field="engine_version",
         )
     return major, minor, patch
@@ -153,7 +151,7 @@ def parse_version(text: str) -> tuple[int, int, int]:
 
 @cache
 def vllm_profile(version: str) -> EngineProfile:
-    """The profile of a vLLM version, 0.4 to 0.33.
+    """The profile of a vLLM version that is described.
 
     Raises:
         UsageError: not a version, or not one of those.
@@ -205,7 +203,8 @@ def profile_with_runner(version: str, runner: str) -> EngineProfile:
 
 def version_range() -> tuple[str, str]:
     """The oldest and the newest release that is described, as major and minor."""
-    return ".".join(map(str, _OLDEST)), ".".join(map(str, _NEWEST))
+    oldest, newest = (".".join(map(str, _rows()[end][0][:2])) for end in (0, -1))
+    return oldest, newest
 
 
 @cache
@@ -226,3 +225,7 @@ class _Row(TypedDict):
 def _rows() -> tuple[tuple[tuple[int, ...], _Row], ...]:
     rows = json.loads(files("planner.engines.vllm.tables").joinpath("releases.json").read_text("utf-8"))
     return tuple((tuple(row["from"]), row) for row in rows)
+
+
+# The newest release that has a row: a release where nothing changed is a row without changes.
+DEFAULT_VERSION: Final = ".".join(map(str, _rows()[-1][0]))
