@@ -235,7 +235,12 @@ def _host(model: Model, deployment: Deployment, run: Run, buffers: Buffers, *, u
             formula="masks, embeddings and what is computed on the host; pinned",
             source=f"{_SOURCE} ggml-alloc.c",
         ),
-        exact("output_buffer", buffers.output, "vocabulary x slots x 4", f"{_SOURCE} src/llama-context.cpp"),
+        exact(
+            "output_buffer",
+            buffers.output,
+            f"vocabulary {model.spec.vocab_size:,} x {max(run.geometry.slots, 1)} slots x 4",
+            f"{_SOURCE} src/llama-context.cpp",
+        ),
     ]
     size = deployment.host_memory_bytes or 0
     needed = total(parts, "best") + buffers.cache(last)

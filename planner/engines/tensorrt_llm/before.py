@@ -78,7 +78,14 @@ def before_cache(
     parts = [_context(gpu), _communicators(gpu, tensor_parallel_size * pipeline_parallel_size)]
     if already_used_bytes:
         parts.append(_fixed("other_processes", already_used_bytes, "given by the user", "--already-used"))
-    parts.append(_fixed("weights", weights.total_bytes, f"{weights.numel:,} elements as {scheme.label}", "config.json"))
+    parts.append(
+        _fixed(
+            "weights",
+            weights.total_bytes,
+            f"{weights.numel:,} elements as {scheme.label} = {weights.total_bytes:,}",
+            "config.json",
+        )
+    )
     rows = max_batch_size * max_beam_width
     parts.append(
         _activations(model, tokens=max_num_tokens, rows=rows if last else 0, parallel_size=tensor_parallel_size)
@@ -171,7 +178,7 @@ def _communicators(gpu: Gpu, cards: int) -> Component:
         best=best,
         high=high,
         evidence="assumed",
-        formula=f"process groups over {cards} card{'s' if cards > 1 else ''}",
+        formula=f"process groups over {cards} card{'s' if cards > 1 else ''}: {format_size(best)}",
         source=source,
     )
 
@@ -189,7 +196,8 @@ def _activations(model: Model, *, tokens: int, rows: int, parallel_size: int) ->
         best=best,
         high=high,
         evidence="derived",
-        formula=f"widest layer on {tokens:,} tokens {format_size(widest)}; logits {format_size(logits)}",
+        formula=f"the larger of widest layer on {tokens:,} tokens: {format_size(widest)}; logits"
+        f" {min(rows, tokens):,} x {model.spec.vocab_size:,} x ({_BYTES} + 4)",
         source="_torch/pyexecutor/_util.py: a dry run of max_num_tokens; runtime execution context of engines",
     )
 

@@ -92,8 +92,8 @@ def components_of(
             best=transient,
             high=round(transient * (1 + spread)),
             evidence="derived",
-            formula=f"{formula} + embedding output {tokens:,} x {hidden:,} x {element} = {gib(embedded + fullest)} GiB;"
-            f" beyond the final cache {format_size(transient)}",
+            formula=f"{formula} + embedding output {tokens:,} x {hidden:,} x {element};"
+            f" together {gib(embedded + fullest)} GiB; beyond the final cache {format_size(transient)}",
             source="transformers 4.57 modeling_llama.py; torch ATen/native/cuda",
         ),
         exact("cublas_workspace", workspace.size_bytes, workspace.formula, workspace.source),

@@ -29,7 +29,10 @@ def activation_peak(model: Model, *, tokens: int, rows: int, parallel_size: int)
     logits = rows * model.spec.vocab_size * (_BYTES + 8)
     best = max(widest, logits)
     low, high = (round(best * factor) for factor in _SPREAD)
-    formula = f"widest layer on {tokens:,} tokens {format_size(widest)}; logits of {rows:,} rows {format_size(logits)}"
+    formula = (
+        f"the larger of widest layer on {tokens:,} tokens: {format_size(widest)}; logits {rows:,} x"
+        f" {model.spec.vocab_size:,} x ({_BYTES} + 8)"
+    )
     return Component(
         name="activation_peak",
         low=low,

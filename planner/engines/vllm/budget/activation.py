@@ -66,7 +66,7 @@ def activation_peak(
         # the encoder runs before the text model and holds only its own inputs
         winner, chosen = encoder, encoder
         best = sum(term.size for term in chosen)
-    parts = " + ".join(f"{term.name} {term.formula} = {gib(term.size)}" for term in chosen)
+    parts = " + ".join(str(term) for term in chosen)
     if resolved.profile.accounting == "consumed":
         # what stays is in the free memory lost; the peak is what comes on top of it
         stays = sum(term.size for term in kept)

@@ -351,7 +351,7 @@ def _consumed_extra(model: Model, resolved: Resolved, kept: tuple[Term, ...]) ->
     """
     extra = overhead("consumed_extra", situation_of(model, resolved))
     size = sum(term.size for term in kept)
-    parts = [f"{term.name} {term.formula} = {gib(term.size)} GiB" for term in kept]
+    parts = [f"{term} GiB" for term in kept]
     if uses_v2_runner(model, resolved) and samples(model, resolved):
         penalties, counted = _penalties(model, resolved)
         size += penalties

@@ -17,6 +17,7 @@ from planner.memory import activations as terms
 from planner.model.kinds.feed_forward import Moe
 from planner.model.model import Model
 from planner.model.spec import Layer
+from planner.units import gib
 
 _UNKNOWN_SM_COUNT: Final = 132
 # Of a row and word: fp32 copy, its penalised and its masked copy, probabilities and log-probabilities, 4 B each
@@ -30,6 +31,11 @@ class Term:
     name: str
     size: int
     formula: str
+
+    def __str__(self) -> str:
+        """Name, arithmetic and result; a sum of products stands in brackets."""
+        formula = f"({self.formula})" if " + " in self.formula else self.formula
+        return f"{self.name} {formula} = {gib(self.size)}"
 
 
 def situation_of(model: Model, resolved: Resolved) -> Situation:
