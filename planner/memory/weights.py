@@ -89,19 +89,65 @@ def stage_weights(
     Raises:
         UsageError: a tensor does not divide over the GPUs; names it.
     """
-    totals: dict[Role, int] = {}
-    made: list[int] = []
-    numel = largest = 0
+    held = _Held(scheme, parallelism)
+    if first:
+        held.add(spec.embeddings)
+        if with_towers:
+            held.parallelism = Parallelism() if whole_towers else parallelism
+            for stack in spec.stacks:
+                held.add(stack.tensors)
+                held.add_layers(stack.layers, stack.hidden_size, stack.layer_prefix, 0)
+            held.parallelism = parallelism
+    held.add_layers(spec.layers[layers], spec.hidden_size, spec.layer_prefix, layers.indices(len(spec.layers))[0])
+    if last:
+        held.add(spec.head)
+        if spec.tie_word_embeddings and not first:
+            held.add(tensor for tensor in spec.embeddings if tensor.role is Role.EMBEDDING)
+        if with_drafts:
+            held.add(draft_tensors(spec, buffers=True))
+    return StageWeights(
+        by_role=tuple(held.by_role.items()),
+        rope_bytes=sum(
+            table.numel * (4 if table.dtype == "float32" else rope_element_bytes) for table in spec.rope_tables
+        ),
+        rounding_bytes=occupancy(held.made).allocated_bytes - sum(held.made),
+        numel=held.numel,
+        largest_layer_bytes=held.largest_layer_bytes,
+    )
 
-    shared = parallelism
 
-    def look(tensors: Iterable[Tensor]) -> _Look:
-        """Sizes by role, elements, and the engine's tensors in order."""
+class _Held:
+    """What one GPU holds so far: bytes by role, elements, and the engine's tensors in the order they are made."""
+
+    def __init__(self, scheme: WeightScheme, parallelism: Parallelism) -> None:
+        self.scheme = scheme
+        self.parallelism = parallelism
+        self.by_role: dict[Role, int] = {}
+        self.made: list[int] = []
+        self.numel = 0
+        self.largest_layer_bytes = 0
+
+    def add(self, tensors: Iterable[Tensor]) -> None:
+        self._count(self._look(tensors))
+
+    def add_layers(self, run: tuple[Layer, ...], hidden_size: int, prefix: str, start: int) -> None:
+        # A scheme that treats all layers of a kind alike needs one look at each kind.
+        seen: dict[int, _Look] = {}
+        for index, layer in enumerate(run, start=start):
+            found = seen.get(id(layer))
+            if found is None:
+                found = self._look(tensor.named(f"{prefix}.{index}") for tensor in layer.tensors(hidden_size))
+                if self.scheme.same_for_every_layer:
+                    seen[id(layer)] = found
+                self.largest_layer_bytes = max(self.largest_layer_bytes, sum(found.made))
+            self._count(found)
+
+    def _look(self, tensors: Iterable[Tensor]) -> _Look:
         found = _Look({}, 0, [])
         stored: dict[str, int] = {}
         for tensor in tensors:
-            shape = local_shape(tensor, shared)
-            size = scheme.format_of(tensor).bytes(shape, tensor.input_dim)
+            shape = local_shape(tensor, self.parallelism)
+            size = self.scheme.format_of(tensor).bytes(shape, tensor.input_dim)
             found.numel += prod(shape)
             found.by_role[tensor.role] = found.by_role.get(tensor.role, 0) + size
             merged = engine_tensor(tensor.name)
@@ -109,51 +155,11 @@ def stage_weights(
         found.made = list(stored.values())
         return found
 
-    def add(found: _Look) -> None:
-        nonlocal numel
-        numel += found.numel
+    def _count(self, found: _Look) -> None:
+        self.numel += found.numel
         for role, size in found.by_role.items():
-            totals[role] = totals.get(role, 0) + size
-        made.extend(found.made)
-
-    def add_layers(run: tuple[Layer, ...], hidden_size: int, prefix: str, start: int) -> None:
-        nonlocal largest
-        # A scheme that treats all layers of a kind alike needs one look at each kind.
-        seen: dict[int, _Look] = {}
-        for index, layer in enumerate(run, start=start):
-            found = seen.get(id(layer))
-            if found is None:
-                found = look(tensor.named(f"{prefix}.{index}") for tensor in layer.tensors(hidden_size))
-                if scheme.same_for_every_layer:
-                    seen[id(layer)] = found
-                largest = max(largest, sum(found.made))
-            add(found)
-
-    if first:
-        add(look(spec.embeddings))
-        if with_towers:
-            if whole_towers:
-                shared = Parallelism()
-            for stack in spec.stacks:
-                add(look(stack.tensors))
-                add_layers(stack.layers, stack.hidden_size, stack.layer_prefix, 0)
-            shared = parallelism
-    add_layers(spec.layers[layers], spec.hidden_size, spec.layer_prefix, layers.indices(len(spec.layers))[0])
-    if last:
-        add(look(spec.head))
-        if spec.tie_word_embeddings and not first:
-            add(look(tensor for tensor in spec.embeddings if tensor.role is Role.EMBEDDING))
-        if with_drafts:
-            add(look(draft_tensors(spec, buffers=True)))
-    return StageWeights(
-        by_role=tuple(totals.items()),
-        rope_bytes=sum(
-            table.numel * (4 if table.dtype == "float32" else rope_element_bytes) for table in spec.rope_tables
-        ),
-        rounding_bytes=occupancy(made).allocated_bytes - sum(made),
-        numel=numel,
-        largest_layer_bytes=largest,
-    )
+            self.by_role[role] = self.by_role.get(role, 0) + size
+        self.made.extend(found.made)
 
 
 @dataclass(slots=True)

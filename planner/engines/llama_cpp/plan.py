@@ -93,30 +93,7 @@ def _judged(
     notes: tuple[str, ...],
     engine: str,
 ) -> LlamaPlan:
-    totals = _totals(deployment, cards)
-    unknown: list[str] = []
-    devices = []
-    for index in range(run.placement.devices):
-        parts = list(_parts(model, deployment, run, buffers, index))
-        if index == 0:
-            beside, missing = beside_model(model, deployment, run)
-            parts += beside
-            unknown += missing
-        parts.append(contexts[index])
-        if deployment.already_used_bytes:
-            parts.append(exact("other_processes", deployment.already_used_bytes, "stated", "--already-used"))
-        needed = total(parts, "best") + buffers.cache(index)
-        name = cards[index].name if len(cards) == 1 else f"{cards[index].name} #{index}"
-        devices.append(
-            Device(
-                name=name,
-                kind="gpu",
-                total_bytes=totals[index],
-                components=tuple(parts),
-                cache_bytes=buffers.cache(index),
-                free_bytes=totals[index] - needed,
-            )
-        )
+    devices, unknown = _cards(model, deployment, cards, run, buffers, contexts)
     host = _host(model, deployment, run, buffers, unified=run.backend == "metal")
     devices.sort(key=lambda device: device.free_bytes)
     judged = [*devices, host] if host.total_bytes else devices
@@ -145,9 +122,10 @@ def _judged(
         verdict, error = "does_not_fit", _too_many(run, workload, wanted, held)
     if unknown and verdict in ("fits", "tight"):
         verdict = "unknown"
-    per_token = _bytes_per_token(model, run, buffers)
     free = min(device.free_bytes for device in devices) if devices else host.free_bytes
-    longest = min(positions, max(0, context + free // max(1, per_token + _mask_slope(run))) // 256 * 256)
+    longest = min(
+        positions, max(0, context + free // max(1, _bytes_per_token(run, buffers) + _mask_slope(run))) // 256 * 256
+    )
     return LlamaPlan(
         model=model,
         deployment=deployment,
@@ -156,17 +134,7 @@ def _judged(
         engine_version=deployment.engine_version,
         resolved=run,
         devices=(*devices, host),
-        cache=Cache(
-            bytes_per_token=per_token,
-            bytes_per_sequence=buffers.caches // (run.geometry.slots if run.geometry.streams > 1 else 1),
-            window_bytes_per_sequence=sum(buffers.window) // run.geometry.slots,
-            state_bytes_per_sequence=sum(buffers.state) // run.geometry.slots,
-            reserved_bytes=buffers.caches,
-            tokens=run.geometry.n_ctx,
-            max_concurrency=float(min(run.geometry.slots, run.geometry.n_ctx // max(1, length))),
-            request_bytes=0,
-            longest=longest,
-        ),
+        cache=_cache(run, buffers, length, longest),
         max_model_len=length,
         positions=positions,
         points=tuple(_points(workload, run, length)),
@@ -181,7 +149,43 @@ def _judged(
     )
 
 
-def _parts(model: Model, deployment: Deployment, run: Run, buffers: Buffers, device: int) -> Iterator[Component]:
+def _cards(
+    model: Model,
+    deployment: Deployment,
+    cards: tuple[Gpu, ...],
+    run: Run,
+    buffers: Buffers,
+    contexts: list[Component],
+) -> tuple[list[Device], list[str]]:
+    """What lies on each card, and what of it is not known."""
+    totals = _totals(deployment, cards)
+    unknown: list[str] = []
+    devices = []
+    for index in range(run.placement.devices):
+        parts = list(_parts(model, run, buffers, index))
+        if index == 0:
+            beside, missing = beside_model(model, deployment, run)
+            parts += beside
+            unknown += missing
+        parts.append(contexts[index])
+        if deployment.already_used_bytes:
+            parts.append(exact("other_processes", deployment.already_used_bytes, "stated", "--already-used"))
+        needed = total(parts, "best") + buffers.cache(index)
+        name = cards[index].name if len(cards) == 1 else f"{cards[index].name} #{index}"
+        devices.append(
+            Device(
+                name=name,
+                kind="gpu",
+                total_bytes=totals[index],
+                components=tuple(parts),
+                cache_bytes=buffers.cache(index),
+                free_bytes=totals[index] - needed,
+            )
+        )
+    return devices, unknown
+
+
+def _parts(model: Model, run: Run, buffers: Buffers, device: int) -> Iterator[Component]:
     placement = run.placement
     layers = sum(1 for layer in range(placement.layers + 1) if placement.device_of(layer) == device)
     yield exact(
@@ -212,7 +216,6 @@ def _parts(model: Model, deployment: Deployment, run: Run, buffers: Buffers, dev
             formula="F16 copies of a quantised cache's widest layer, from the first long prompt on",
             source="llama.cpp before 2026-07 ggml-cuda/fattn-common.cuh",
         )
-    del deployment
 
 
 def _host(model: Model, deployment: Deployment, run: Run, buffers: Buffers, *, unified: bool) -> Device:
@@ -254,6 +257,21 @@ def _host(model: Model, deployment: Deployment, run: Run, buffers: Buffers, *, u
     )
 
 
+def _cache(run: Run, buffers: Buffers, length: int, longest: int) -> Cache:
+    slots = run.geometry.slots
+    return Cache(
+        bytes_per_token=_bytes_per_token(run, buffers),
+        bytes_per_sequence=buffers.caches // (slots if run.geometry.streams > 1 else 1),
+        window_bytes_per_sequence=sum(buffers.window) // slots,
+        state_bytes_per_sequence=sum(buffers.state) // slots,
+        reserved_bytes=buffers.caches,
+        tokens=run.geometry.n_ctx,
+        max_concurrency=float(min(slots, run.geometry.n_ctx // max(1, length))),
+        request_bytes=0,
+        longest=longest,
+    )
+
+
 def _too_many(run: Run, workload: Workload, wanted: int, held: int) -> StartupError:
     slots = run.geometry.slots
     if slots < workload.concurrency:
@@ -266,8 +284,7 @@ def _too_many(run: Run, workload: Workload, wanted: int, held: int) -> StartupEr
     return StartupError(kind="request_too_long", message=text)
 
 
-def _bytes_per_token(model: Model, run: Run, buffers: Buffers) -> int:
-    del model
+def _bytes_per_token(run: Run, buffers: Buffers) -> int:
     return sum(buffers.full) // max(1, run.geometry.cells * run.geometry.streams)
 
 

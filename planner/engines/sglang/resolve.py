@@ -121,16 +121,7 @@ def resolve(model: Model, asked: Deployment) -> Resolved:
     memory = (gpu.nvidia_smi_bytes or asked.total_bytes) // MIB
     notes: list[str] = []
     sparse = model.has_sparse_latent_cache and not _is_compressed(model)
-    ranks = asked.attention_ranks
-    if sparse and rules["sparse_data_parallel"] == "yes" and asked.tp_size > 1:
-        ranks = asked.tp_size
-        notes.append("this release turns data-parallel attention on for sparse MLA models, one rank a card")
-    if ranks > asked.tp_size or asked.tp_size % ranks:
-        raise UsageError(
-            f"--dp-size {ranks} ranks of attention do not divide --tp-size {asked.tp_size}", field="dp_size"
-        )
-    if asked.enable_dp_attention and asked.dp_size == 1:
-        raise UsageError("--enable-dp-attention wants --dp-size above 1, at most --tp-size", field="dp_size")
+    ranks = _attention_ranks(asked, release, sparse, notes)
     card = card_defaults(release, memory, asked.tp_size)
     chunk = card.chunked_prefill_size if asked.chunked_prefill_size is None else asked.chunked_prefill_size
     if ranks > 1 and chunk > 0:
@@ -169,20 +160,14 @@ def resolve(model: Model, asked: Deployment) -> Resolved:
             expert_exchange=asked.moe_a2a_backend,
         ),
     )
-    given_factor = 1.0
-    if (tower := _tower(model)) is not None and not asked.language_only:
-        given_factor = lowered_for_vision(release, 1.0, tower, given=True)
     aiter = backend == "aiter" and context > _AITER_CONTEXT and float(rules["aiter_factor"]) < 1
     if aiter:
         fraction *= float(rules["aiter_factor"])
-        given_factor *= float(rules["aiter_factor"])
         formula += f", x {rules['aiter_factor']} for AITER kernels with a context above {_AITER_CONTEXT}"
     if asked.safety_margin_bytes:
         fraction = max(0.0, fraction - asked.safety_margin_bytes / asked.total_bytes)
         formula += f", less a margin of {asked.safety_margin_bytes / asked.total_bytes:.3f}"
-    dtype = asked.dtype if asked.dtype != "auto" else _computing(model.spec.dtype)
-    if dtype not in _BASE_DTYPES:
-        raise UsageError(f"--dtype {asked.dtype}: expected auto, {', '.join(_BASE_DTYPES)}", field="dtype")
+    dtype = _computing(model.spec.dtype, asked)
     return Resolved(
         asked=asked,
         release=release,
@@ -199,7 +184,7 @@ def resolve(model: Model, asked: Deployment) -> Resolved:
         prefill_graph_tokens=prefill,
         fraction=fraction,
         fraction_formula=formula,
-        given_factor=given_factor,
+        given_factor=_given_factor(model, asked, release, aiter=aiter),
         requests_asked=_requests(model, asked, drafts, ranks, notes),
         drafts=drafts,
         window_ratio=asked.swa_full_tokens_ratio or (0.1 if _is_compressed(model) else 0.8),
@@ -209,6 +194,20 @@ def resolve(model: Model, asked: Deployment) -> Resolved:
         aiter=aiter,
         notes=tuple(notes),
     )
+
+
+def _attention_ranks(asked: Deployment, release: Release, sparse: bool, notes: list[str]) -> int:
+    ranks = asked.attention_ranks
+    if sparse and rules_at(release)["sparse_data_parallel"] == "yes" and asked.tp_size > 1:
+        ranks = asked.tp_size
+        notes.append("this release turns data-parallel attention on for sparse MLA models, one rank a card")
+    if ranks > asked.tp_size or asked.tp_size % ranks:
+        raise UsageError(
+            f"--dp-size {ranks} ranks of attention do not divide --tp-size {asked.tp_size}", field="dp_size"
+        )
+    if asked.enable_dp_attention and asked.dp_size == 1:
+        raise UsageError("--enable-dp-attention wants --dp-size above 1, at most --tp-size", field="dp_size")
+    return ranks
 
 
 def _default_backend(model: Model, gpu: Gpu, tensor_parallel_size: int) -> str:
@@ -231,9 +230,14 @@ def _is_compressed(model: Model) -> bool:
     return model.spec.model_type.startswith("deepseek_v4")
 
 
-def _computing(dtype: str | None) -> str:
-    """The computing type of "auto": half precision of the checkpoint, float16 for float32 (model_config.py)."""
-    return "float16" if dtype == "float32" else dtype or "bfloat16"
+def _computing(stored: str | None, asked: Deployment) -> str:
+    """The computing type; "auto" is the checkpoint's half precision, float16 for float32 (model_config.py)."""
+    dtype = asked.dtype
+    if dtype == "auto":
+        dtype = "float16" if stored == "float32" else stored or "bfloat16"
+    if dtype not in _BASE_DTYPES:
+        raise UsageError(f"--dtype {asked.dtype}: expected auto, {', '.join(_BASE_DTYPES)}", field="dtype")
+    return dtype
 
 
 def _experts(asked: Deployment) -> int:
@@ -282,6 +286,14 @@ def _fraction(model: Model, asked: Deployment, release: Release, inputs: Fractio
             formula += f", x {lowered / fraction:.4g} for the vision tower"
         fraction = lowered
     return fraction, formula
+
+
+def _given_factor(model: Model, asked: Deployment, release: Release, *, aiter: bool) -> float:
+    """What a fraction given on the command line is multiplied by."""
+    factor, tower = 1.0, _tower(model)
+    if tower is not None and not asked.language_only:
+        factor = lowered_for_vision(release, factor, tower, given=True)
+    return factor * float(rules_at(release)["aiter_factor"]) if aiter else factor
 
 
 def _tower(model: Model) -> tuple[int, int] | None:

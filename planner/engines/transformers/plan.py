@@ -16,7 +16,7 @@ from planner.engines.transformers.forward import ELEMENT_BYTES, Run, components_
 from planner.errors import UnsupportedArchitecture, UsageError
 from planner.hardware.gpus import unnamed_gpu
 from planner.memory.cache.formats import cache_format
-from planner.memory.cache.kv_cache import layer_caches, sequence_cost
+from planner.memory.cache.kv_cache import LayerCache, layer_caches, sequence_cost
 from planner.memory.quantisation import WeightScheme, plain_scheme, scheme_from_config, scheme_from_name
 from planner.model.kinds.attention import Attention
 from planner.model.model import Model
@@ -85,10 +85,16 @@ def plan_run(
         text = f"{length:,} tokens are more than the model's {positions:,} positions"
         verdict, error = "refused", StartupError(kind="max_model_len", message=text, refused=True)
     sizes = {part.name: part.best for part in components}
-    cost = sequence_cost(caches, length)
     largest = _largest(lambda size: fits(batch_size=size))
     longest = min(_largest(lambda size: fits(input_len=size)), positions)
-    card = deployment.gpu
+    device = Device(
+        name=deployment.gpu.name if deployment.gpu else "card",
+        kind="gpu",
+        total_bytes=memory,
+        components=components,
+        cache_bytes=0,
+        free_bytes=memory - best,
+    )
     return TransformersPlan(
         model=model,
         deployment=deployment,
@@ -96,27 +102,8 @@ def plan_run(
         engine=ENGINE,
         engine_version=RELEASE,
         resolved=run,
-        devices=(
-            Device(
-                name=card.name if card else "card",
-                kind="gpu",
-                total_bytes=memory,
-                components=components,
-                cache_bytes=0,
-                free_bytes=memory - best,
-            ),
-        ),
-        cache=Cache(
-            bytes_per_token=cost.bytes_per_token,
-            bytes_per_sequence=cost.total_bytes,
-            window_bytes_per_sequence=cost.window_bytes,
-            state_bytes_per_sequence=cost.state_bytes,
-            reserved_bytes=sizes["kv_cache"],
-            tokens=length * run.batch_size,
-            max_concurrency=float(largest),
-            request_bytes=0,
-            longest=longest,
-        ),
+        devices=(device,),
+        cache=_cache(caches, length, sizes["kv_cache"], batch_size=run.batch_size, largest=largest, longest=longest),
         max_model_len=length,
         positions=positions,
         points=(WorkloadPoint(at="all", tokens_per_request=length, concurrency=largest),),
@@ -133,6 +120,23 @@ def plan_run(
         device_bytes=best,
         longest_input=longest,
         largest_batch=largest,
+    )
+
+
+def _cache(
+    caches: tuple[LayerCache, ...], length: int, reserved: int, *, batch_size: int, largest: int, longest: int
+) -> Cache:
+    cost = sequence_cost(caches, length)
+    return Cache(
+        bytes_per_token=cost.bytes_per_token,
+        bytes_per_sequence=cost.total_bytes,
+        window_bytes_per_sequence=cost.window_bytes,
+        state_bytes_per_sequence=cost.state_bytes,
+        reserved_bytes=reserved,
+        tokens=length * batch_size,
+        max_concurrency=float(largest),
+        request_bytes=0,
+        longest=longest,
     )
 
 

@@ -195,17 +195,7 @@ def plan_one(
         needed_bytes=staged.check_pool.needed_bytes(resolved.max_model_len),
         outside=judged.outside,
         devices=_devices(resolved, parallelism, staged, judged.free_bytes, load.host_bytes),
-        cache=Cache(
-            bytes_per_token=sequence.bytes_per_token,
-            bytes_per_sequence=sequence.total_bytes,
-            window_bytes_per_sequence=sequence.window_bytes,
-            state_bytes_per_sequence=sequence.state_bytes,
-            reserved_bytes=max(0, best),
-            tokens=pool.tokens(blocks) if pool.groups else None,
-            max_concurrency=pool.max_concurrency(blocks),
-            request_bytes=pool.blocks_for(_admission_length(resolved, workload)) * pool.bytes_per_block,
-            longest=_longest(resolved, pool, best, workload.concurrency),
-        ),
+        cache=_cache(resolved, pool, blocks, sequence, best, workload),
         max_model_len=resolved.max_model_len,
         positions=resolved.positions,
         points=_points(resolved, pool, blocks, workload),
@@ -215,6 +205,20 @@ def plan_one(
         startup_error=judged.startup_error,
         unknown=judged.unknown,
         notes=tuple(dict.fromkeys(said)),
+    )
+
+
+def _cache(resolved: Resolved, pool: Pool, blocks: int, sequence: SequenceCost, best: int, workload: Workload) -> Cache:
+    return Cache(
+        bytes_per_token=sequence.bytes_per_token,
+        bytes_per_sequence=sequence.total_bytes,
+        window_bytes_per_sequence=sequence.window_bytes,
+        state_bytes_per_sequence=sequence.state_bytes,
+        reserved_bytes=max(0, best),
+        tokens=pool.tokens(blocks) if pool.groups else None,
+        max_concurrency=pool.max_concurrency(blocks),
+        request_bytes=pool.blocks_for(_admission_length(resolved, workload)) * pool.bytes_per_block,
+        longest=_longest(resolved, pool, best, workload.concurrency),
     )
 
 

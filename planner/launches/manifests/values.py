@@ -13,7 +13,7 @@ from planner.launches.engines.vllm import finish, put_keyword
 from planner.launches.manifests.kserve import parallel_given
 from planner.launches.manifests.pod_cards import pod_card
 from planner.launches.manifests.pods import container_words, devices, memory, pod_environment
-from planner.launches.record import Value
+from planner.launches.record import LaunchPlan, Value
 from planner.launches.shell.commands import start_image
 from planner.launches.shell.containers import say_tag
 from planner.launches.shell.expansion import Argument
@@ -49,6 +49,45 @@ def _model_spec(context: Context, spec: Map, engine: Map) -> None:
     for key, value in spec.items():
         if isinstance(value, str):
             context.secrets.keep(str(key), value)
+    around = _pod(context, spec)
+    environment = pod_environment(context, spec)
+    plan = start_plan(context, "vllm", around, environment)
+    config = as_map(spec.get("vllmConfig"))
+    for key, value in config.items():
+        if str(key) in _VLLM_CONFIG:
+            put_keyword(context, plan, _VLLM_CONFIG[str(key)], value, config.line_of(key))
+    if str(config.get("v0")) in ("1", "True"):
+        context.launch.note("vllmConfig.v0 asks for the V0 engine, which releases before 0.11 have")
+    if spec.get("enableLoRA") is True:
+        put_keyword(context, plan, "enable_lora", True, spec.line_of("enableLoRA"))
+    _offload_buffer(context, spec, plan)
+    extra = as_list(config.get("extraArgs"))
+    lines = getattr(extra, "lines", [])
+    words = [Argument(text_of(one) or "", lines[i] if i < len(lines) else config.line) for i, one in enumerate(extra)]
+    given, _ = parse("vllm", words)
+    for one in given:
+        if one.option is not None and one.option.name in plan.inputs:
+            context.launch.note(f"{one.spelled} stands in extraArgs too, which come last and win")
+    others = read_given(context, plan, given)
+    ray = as_map(spec.get("raySpec"))
+    if ray:
+        around.group_gpus = True
+    model = text_of(spec.get("modelURL"))
+    found = finish(
+        context,
+        plan,
+        Argument(model, spec.line_of("modelURL")) if model else None,
+        environment,
+        around,
+        others,
+        contained=True,
+    )
+    if found is not None:
+        context.add(found)
+
+
+def _pod(context: Context, spec: Map) -> Surroundings:
+    """The pod around the server: replicas, cards, memory, release of the image."""
     replicas = spec.get("replicaCount")
     around = Surroundings(name=text_of(spec.get("name")), replicas=replicas if isinstance(replicas, int) else 1)
     gpus = spec.get("requestGPU")
@@ -88,16 +127,10 @@ def _model_spec(context: Context, spec: Map, engine: Map) -> None:
     card = pod_card(context, pod)
     if card is not None:
         around.card, around.card_key = card.text, card.key
-    environment = pod_environment(context, spec)
-    plan = start_plan(context, "vllm", around, environment)
-    config = as_map(spec.get("vllmConfig"))
-    for key, value in config.items():
-        if str(key) in _VLLM_CONFIG:
-            put_keyword(context, plan, _VLLM_CONFIG[str(key)], value, config.line_of(key))
-    if str(config.get("v0")) in ("1", "True"):
-        context.launch.note("vllmConfig.v0 asks for the V0 engine, which releases before 0.11 have")
-    if spec.get("enableLoRA") is True:
-        put_keyword(context, plan, "enable_lora", True, spec.line_of("enableLoRA"))
+    return around
+
+
+def _offload_buffer(context: Context, spec: Map, plan: LaunchPlan) -> None:
     buffer = as_map(spec.get("lmcacheConfig"))
     size_gb = text_of(buffer.get("cpuOffloadingBufferSize"))
     if buffer.get("enabled") is True and size_gb:
@@ -108,29 +141,6 @@ def _model_spec(context: Context, spec: Map, engine: Map) -> None:
             )
         except ValueError:
             context.launch.need("cpuOffloadingBufferSize", "is not a number")
-    extra = as_list(config.get("extraArgs"))
-    lines = getattr(extra, "lines", [])
-    words = [Argument(text_of(one) or "", lines[i] if i < len(lines) else config.line) for i, one in enumerate(extra)]
-    given, _ = parse("vllm", words)
-    for one in given:
-        if one.option is not None and one.option.name in plan.inputs:
-            context.launch.note(f"{one.spelled} stands in extraArgs too, which come last and win")
-    others = read_given(context, plan, given)
-    ray = as_map(spec.get("raySpec"))
-    if ray:
-        around.group_gpus = True
-    model = text_of(spec.get("modelURL"))
-    found = finish(
-        context,
-        plan,
-        Argument(model, spec.line_of("modelURL")) if model else None,
-        environment,
-        around,
-        others,
-        contained=True,
-    )
-    if found is not None:
-        context.add(found)
 
 
 def _node_selector(spec: Map) -> Map:

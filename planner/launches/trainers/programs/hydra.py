@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from planner.launches.context import Context
 from planner.launches.record import Value
 from planner.launches.shell.expansion import Argument
@@ -121,6 +123,26 @@ def _verl_rollout(context: Context, run: Run, stated: dict[str, Value]) -> None:
         )
 
 
+# fields of a run under their names of both generations of flags
+_OPENRLHF_FIELDS: Final = (
+    (
+        ("train.micro_batch_size", "train.micro_train_batch_size", "micro_train_batch_size"),
+        "per_device_train_batch_size",
+    ),
+    (("data.max_len", "max_len"), "max_length"),
+    (("ds.param_dtype", "param_dtype"), "dtype"),
+    (
+        ("model.gradient_checkpointing_enable", "ds.gradient_checkpointing", "gradient_checkpointing"),
+        "gradient_checkpointing",
+    ),
+    (("ds.load_in_4bit", "load_in_4bit"), "load_in_4bit"),
+    (("ds.packing_samples", "packing_samples"), "packing"),
+    (("ds.adam_offload", "adam_offload"), "offload_optimizer"),
+    (("ds.attn_implementation", "attn_implementation"), "attn_implementation"),
+    (("ds.use_liger_kernel", "use_liger_kernel"), "use_liger_kernel"),
+)
+
+
 def read_openrlhf(context: Context, kind: str, words: list[Argument]) -> list[Run]:
     """`-m openrlhf.cli.train_*` with the old underscored and the new dotted flags."""
     raw = hf_arguments(
@@ -160,23 +182,7 @@ def read_openrlhf(context: Context, kind: str, words: list[Argument]) -> list[Ru
         fields["objective"] = Value(
             objective, (estimator or at("model.model_name_or_path", "pretrain") or Value(0, 1)).line, context.file
         )
-    for paths, name in (
-        (
-            ("train.micro_batch_size", "train.micro_train_batch_size", "micro_train_batch_size"),
-            "per_device_train_batch_size",
-        ),
-        (("data.max_len", "max_len"), "max_length"),
-        (("ds.param_dtype", "param_dtype"), "dtype"),
-        (
-            ("model.gradient_checkpointing_enable", "ds.gradient_checkpointing", "gradient_checkpointing"),
-            "gradient_checkpointing",
-        ),
-        (("ds.load_in_4bit", "load_in_4bit"), "load_in_4bit"),
-        (("ds.packing_samples", "packing_samples"), "packing"),
-        (("ds.adam_offload", "adam_offload"), "offload_optimizer"),
-        (("ds.attn_implementation", "attn_implementation"), "attn_implementation"),
-        (("ds.use_liger_kernel", "use_liger_kernel"), "use_liger_kernel"),
-    ):
+    for paths, name in _OPENRLHF_FIELDS:
         value = at(*paths)
         if value is not None:
             fields[name] = value
