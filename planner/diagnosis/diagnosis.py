@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from planner.diagnosis.case import STATES, one_case
+from planner.diagnosis.messages.anchors import TABLE_NEEDLES
 from planner.diagnosis.messages.assembly import read_passages
 from planner.diagnosis.messages.likely_lines import likely_lines
-from planner.diagnosis.messages.passages import KEPT_CHARS, TABLE_NEEDLES, Passage, decode, scan
+from planner.diagnosis.messages.passages import KEPT_CHARS, Passage, decode, scan
 from planner.diagnosis.result import Diagnosis, Finding, Message, Verdict
 from planner.diagnosis.rules.classify import classify
 from planner.diagnosis.rules.states.nvidia_smi import judge_smi

@@ -11,7 +11,7 @@ from planner.probe.backends.choice import meter_for
 from planner.probe.extras import library, versions
 from planner.probe.figures import Figure, Measurement
 from planner.probe.session import card_of
-from planner.training.plan import workspace_bytes
+from planner.training.outside import workspace_bytes
 
 
 def measure_card(device: str = "auto") -> Measurement:

@@ -19,8 +19,8 @@ from planner.probe.extras import versions
 from planner.probe.figures import Measurement, extrapolated, figures_of
 from planner.probe.safety import OutOfMemory, out_of_memory, require_room
 from planner.training.generation import Generation, generation_bytes
+from planner.training.outside import workspace_bytes
 from planner.training.plain_loop import plain_loop_bytes
-from planner.training.plan import workspace_bytes
 from planner.training.recipe import Recipe
 
 Planned = Mapping[str, int | None]

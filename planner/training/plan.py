@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Literal
 
 from planner.contract.component import Component, exact
 from planner.errors import UsageError
-from planner.hardware.contexts import cuda_context
 from planner.hardware.gpus import Gpu, unnamed_gpu
-from planner.hardware.links import link_of
 from planner.model.model import Model
 from planner.training.allocator.allocator import Ratio, reserved_ratio
 from planner.training.allocator.memory import Band, CardMemory, card_memory
@@ -17,27 +15,17 @@ from planner.training.allocator.script import script_of
 from planner.training.components import components, fragmentation
 from planner.training.objectives.beside import kept_logits_bytes
 from planner.training.objectives.objectives import Extra, extra_models
+from planner.training.outside import outside_parts, workspace_bytes
 from planner.training.recipe import DEEPSPEED, Recipe, kernels, resolve
 from planner.training.recipe_checks import check_model
 from planner.training.sharding.sharding import Sharded, shard
+from planner.training.states.inventory import Inventory
 from planner.training.states.states import States, states
-from planner.training.states.trainable import Inventory, distinct_stages, inventory
+from planner.training.states.trainable import distinct_stages, inventory
 from planner.training.step.segments import gradients_wait
 from planner.training.step.step import StepMemory, step_memory
-from planner.units import MIB
 
 Verdict = Literal["fits", "tight", "does_not_fit"]
-
-# cuBLAS workspace, which torch takes from its own allocator on the first matrix product
-# (ATen/cuda/CublasHandlePool.cpp: :4096:2:16:8 before Hopper, 32 MiB from compute capability 9.0 on).
-_WORKSPACE: Final = 8_519_680
-_WORKSPACE_HOPPER: Final = 32 * MIB
-# NCCL's buffers of one communicator: 205 to 420 MiB over PCIe, 1045 to 1600 MiB over NVLink (vLLM start-ups).
-_COMMUNICATOR: Final = {
-    "nvlink": (400 * MIB, 1045 * MIB, 1600 * MIB),
-    "pcie": (200 * MIB, 420 * MIB, 420 * MIB),
-    "": (200 * MIB, 420 * MIB, 1600 * MIB),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +116,7 @@ def plan_training(
     ratio = max(
         (_ratio(resolved, phase.name) for phase in phases if phase.allocated_bytes == allocated), key=lambda r: r.best
     )
-    outside = _outside(gpu, resolved, extra)
+    outside = outside_parts(gpu, resolved, extra)
     if extra.asleep and extra.outside_bytes:  # awake beside the states, asleep beside the update's peak
         states_only = min(phase.allocated_bytes for phase in phases)
         woken = max(0, extra.outside_bytes + states_only - allocated)
@@ -201,20 +189,6 @@ def _rank(model: Model, recipe: Recipe, extra: Extra, gpu: Gpu, stage: int) -> _
     phases = _phases(recipe, all_states, step, held, extra, gpu)
     peak = max(phases, key=lambda phase: phase.allocated_bytes)
     return _Rank(found=found, states=all_states, step=step, held=held, phases=phases, peak=peak)
-
-
-def workspace_bytes(gpu: Gpu, *, trains: bool) -> int:
-    """cuBLAS' workspaces on this card, inside torch's allocator.
-
-    One for each handle and stream, and each thread has its own handle: autograd runs backward in another.
-    Source: torch 2.11 aten/src/ATen/cuda/CublasHandlePool.cpp; both seen in a snapshot of an H200.
-
-    Args:
-        trains: there is a backward.
-    """
-    capability = gpu.capability
-    one = _WORKSPACE_HOPPER if capability is not None and capability >= (9, 0) else _WORKSPACE
-    return 2 * one if trains else one
 
 
 def _ratio(recipe: Recipe, phase: str) -> Ratio:
@@ -307,38 +281,6 @@ def _largest_update(all_states: States) -> int:
     largest = max((t.gradient_bytes for t in all_states.trained), default=0)
     temporary = all_states.step_temporary_bytes() if all_states.optimizer.step.startswith("largest:") else 0
     return largest + temporary
-
-
-def _outside(gpu: Gpu, recipe: Recipe, extra: Extra) -> tuple[Component, ...]:
-    context = cuda_context(gpu)
-    parts = [
-        Component(
-            name="context",
-            low=context.low_bytes,
-            best=context.best_bytes,
-            high=context.high_bytes,
-            evidence="measured" if context.evidence == "measured" else "assumed",
-            formula="driver context and loaded kernels of one process",
-            source=context.source,
-        )
-    ]
-    if recipe.num_gpus > 1:
-        link = link_of(gpu)
-        low, best, high = _COMMUNICATOR["" if link is None else link.kind]
-        parts.append(
-            Component(
-                name="communicators",
-                low=low,
-                best=best,
-                high=high,
-                evidence="measured",
-                formula="NCCL buffers of one communicator",
-                source="vLLM start-ups, 2 to 4 ranks: 205 to 420 MiB over PCIe, 1045 to 1600 MiB over NVLink",
-            )
-        )
-    if extra.outside_bytes and not extra.asleep:
-        parts.append(exact("generation_engine", extra.outside_bytes, extra.outside_formula, "the recipe"))
-    return tuple(parts)
 
 
 def _recipe_notes(model: Model, recipe: Recipe, all_states: States) -> list[str]:

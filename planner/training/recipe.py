@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from planner.contract.inputs import check as check_inputs
 from planner.errors import UsageError
-from planner.training.inputs import AUTOCASTS, DEEPSPEED, DTYPES, METHODS, QUANTISATIONS, Recipe
+from planner.training.choices import AUTOCASTS, DTYPES, METHODS, QUANTISATIONS
+from planner.training.inputs import DEEPSPEED, Recipe
 from planner.training.recipe_checks import check
 
 __all__ = [

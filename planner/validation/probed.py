@@ -10,8 +10,8 @@ from planner.errors import PlannerError, UsageError
 from planner.hardware.gpus import Gpu, find_gpu, unnamed_gpu
 from planner.model.subject import read_subject
 from planner.training.generation import Generation, generation_bytes
+from planner.training.outside import workspace_bytes
 from planner.training.plain_loop import plain_loop_bytes, plain_loop_recipe
-from planner.training.plan import workspace_bytes
 from planner.training.recipe import Recipe
 from planner.units import GIB
 from planner.validation.cases import Case

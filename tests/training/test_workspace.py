@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from planner.hardware.gpus import find_gpu
-from planner.training.plan import workspace_bytes
+from planner.training.outside import workspace_bytes
 
 MIB = 1 << 20
 # :4096:2:16:8 is the default of CUBLAS_WORKSPACE_CONFIG below Hopper: 2 x 4096 KiB + 8 x 16 KiB

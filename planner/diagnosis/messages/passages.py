@@ -12,11 +12,10 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cache
 from itertools import pairwise
 from typing import BinaryIO
 
-from planner.diagnosis.messages.wordings import families
+from planner.diagnosis.messages.anchors import HEX, hot_words
 
 CHUNK_BYTES = 1 << 20
 # A message with its process list and table is shorter than this; what stands before and after gives its context.
@@ -37,16 +36,6 @@ COMPARED_PASSAGES = 64
 
 # Terminal colours and titles; each alternative stops at the next escape character.
 _ANSI = re.compile(r"\x1b(?:\[[0-9;:?]{0,64}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,512}(?:\x07|\x1b\\)?|[@-Z\\^_])")
-# Structured captures that have their own readers.
-TABLE_NEEDLES = (
-    "nvidia-smi",
-    "memory.total",
-    "used_gpu_memory",
-    "memory summary, device id",
-    "allocated_bytes.all.current",
-    "mb gpu memory",
-    "mib /",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,112 +95,6 @@ class Scan:
     def passages(self) -> list[Passage]:
         """First and last passages, in the order of the text."""
         return [*self.first, *self.last]
-
-
-@cache
-def anchors() -> tuple[str, ...]:
-    """The shortest set of lower-case texts of which every message contains one."""
-    needles = {
-        needle for family in families() for p in family.patterns if not p.attach_only for needle in p.needles
-    } | set(TABLE_NEEDLES)
-    return tuple(sorted(n for n in needles if not any(other != n and other in n for other in needles)))
-
-
-# Every anchor contains one of these, and is looked for only where all that it contains occur: the quick way through a
-# long log, whose usual lines have few of them.
-HOT = (
-    "memory",
-    "alloc",
-    "capac",
-    "kill",
-    "137",
-    "-9",
-    "vram",
-    "_status_",
-    "oom",
-    "out_of",
-    "outof",
-    "kv cache",
-    "mib",
-    "cuda",
-    "bus error",
-    "no space left",
-    "find an engine",
-    "paging file",
-    "auto-fit",
-    "seq len",
-    "length",
-    "reserved",
-    "swap space",
-    "startup",
-    "externally",
-    "retract",
-    "buffer",
-    "pinned",
-    "profiled",
-    "pools",
-    "process",
-    "nvidia-smi",
-    "pipeline",
-    "gpu on",
-    "on gpu",
-    "warming",
-    "tactic",
-    "erroroutof",
-    "model",
-    "sigkill",
-    "ram",
-    "/dev/shm",
-    "host",
-    "scratch",
-    "dataloader",
-    "cublas",
-    "mem-fraction",
-    "indicates that",
-    "max allowed",
-    "may not be",
-    "mps backend",
-    "is free",
-    "reject",
-    "hip error",
-    "error",
-    "fail",
-    "signal",
-    "code ",
-    "code:",
-    "code =",
-    "exceed",
-    "resource",
-    "insufficient",
-    "device",
-    "kernel",
-    "driver",
-    "connection",
-    "version",
-    "terminated",
-    "timeout",
-    "sigterm",
-    "winerror",
-    "3221225",
-    "0xc0000",
-    "8007",
-    "offload",
-    "shard",
-    "wsl/",
-    "algorithm",
-    "execution plans",
-    "illegal",
-    "lost",
-)
-
-
-@cache
-def hot_words() -> tuple[tuple[str, str, tuple[str, ...]], ...]:
-    """Each anchor, the anchor without hexadecimal digits, and the hot words that it contains, the most shared first."""
-    shared = {word: sum(word in anchor for anchor in anchors()) for word in HOT}
-    return tuple(
-        (a, a.translate(_HEX), tuple(sorted((w for w in HOT if w in a), key=lambda w: -shared[w]))) for a in anchors()
-    )
 
 
 def decode(stream: BinaryIO) -> Iterator[str]:
@@ -339,7 +222,6 @@ def _possible(lines: str) -> Iterator[tuple[str, str]]:
             yield anchor, flat
 
 
-_HEX: dict[int, int | str | None] = {ord(c): None for c in "0123456789abcdef"}
 # A log that repeats its lines has few shapes; one that does not is searched whole.
 _MOST_SHAPES_PART = 4
 
@@ -349,7 +231,7 @@ def _shapes(lines: str) -> str | None:
 
     A log's lines differ by their numbers and identifiers: what a megabyte of them can hold is soon seen.
     """
-    plain = lines.translate(_HEX).split("\n")
+    plain = lines.translate(HEX).split("\n")
     pairs = set(pairwise(plain))
     if len(pairs) * _MOST_SHAPES_PART > len(plain) + 64:
         return None

@@ -8,6 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from planner.engines.sglang.attention import (
+    default_backend,
+    extra_buffer,
+    is_compressed,
+    page_size,
+    settled_cache_format,
+    sparse_backend,
+    splits_windows,
+)
 from planner.engines.sglang.budget.defaults import (
     FractionInputs,
     card_defaults,
@@ -17,27 +26,20 @@ from planner.engines.sglang.budget.defaults import (
 )
 from planner.engines.sglang.budget.spread import Spread
 from planner.engines.sglang.deployment import Deployment
-from planner.engines.sglang.tables.releases import Release, has_trait, parse_release, rules_at
+from planner.engines.sglang.tables.releases import Release, parse_release, rules_at
 from planner.errors import UsageError
 from planner.hardware.gpus import Gpu, unnamed_gpu
-from planner.memory.cache.formats import CacheFormat, cache_format
-from planner.model.caches import KeyValueCache, LatentCache, StateCache
-from planner.model.kinds.latent import LatentAttention
+from planner.memory.cache.formats import CacheFormat
+from planner.model.caches import StateCache
 from planner.model.model import Model
 from planner.units import MIB
 
-_CACHE_DTYPES: Final = ("auto", "bfloat16", "bf16", "fp8_e4m3", "fp8_e5m2", "fp4_e2m1", "mxfp8")
 _SPECULATIVE_REQUESTS: Final = 48
 _COMPRESSED_REQUESTS: Final = 256
-_SPARSE_PAGE: Final = 64
-_COMPRESSED_PAGE: Final = 256
 _AITER_CONTEXT: Final = 8192
-_AITER_HEADS: Final = (16, 128)  # of MLA, on one card
 # server_args.py auto_choose_speculative_params: (steps, branches, tokens verified at once)
 _WIDE_DRAFTS: Final = ("LlamaForCausalLM", "Grok1ForCausalLM", "Grok1VForCausalLM")
 _DRAFTS: Final = {True: (5, 4, 8), False: (3, 1, 4)}
-# page sizes that a kernel asks for (server_args.py _handle_attention_backend_compatibility)
-_BACKEND_PAGES: Final = {"flashmla": 64, "cutlass_mla": 128, "trtllm_mla": 64, "trtllm_mha": 64, "fa4": 128}
 _BASE_DTYPES: Final = ("bfloat16", "float16", "float32")
 # vision configs that say `depth`: the engine looks for num_hidden_layers, finds none and takes 24
 _DEPTH_TOWERS: Final = (
@@ -120,7 +122,7 @@ def resolve(model: Model, asked: Deployment) -> Resolved:
     gpu = asked.gpu or unnamed_gpu(asked.total_bytes)
     memory = (gpu.nvidia_smi_bytes or asked.total_bytes) // MIB
     notes: list[str] = []
-    sparse = model.has_sparse_latent_cache and not _is_compressed(model)
+    sparse = model.has_sparse_latent_cache and not is_compressed(model)
     ranks = _attention_ranks(asked, release, sparse, notes)
     card = card_defaults(release, memory, asked.tp_size)
     chunk = card.chunked_prefill_size if asked.chunked_prefill_size is None else asked.chunked_prefill_size
@@ -135,7 +137,7 @@ def resolve(model: Model, asked: Deployment) -> Resolved:
         graphs_at = min(graphs_at, asked.max_running_requests)
     drafts = _drafts(model, asked)
     context = asked.context_length or model.longest_request
-    backend = asked.attention_backend or _default_backend(model, gpu, asked.tp_size)
+    backend = asked.attention_backend or default_backend(model, gpu, asked.tp_size)
     prefill = _prefill_graph_tokens(model, asked, release, chunk, ranks, gpu)
     fraction, formula = _fraction(
         model,
@@ -174,10 +176,10 @@ def resolve(model: Model, asked: Deployment) -> Resolved:
         gpu=gpu,
         memory_mib=memory,
         dtype=dtype,
-        cache_format=_cache_format(asked, dtype, sparse, gpu),
+        cache_format=settled_cache_format(asked, dtype, sparse, gpu),
         spread=Spread(tensor_parallel_size=asked.tp_size, attention_ranks=ranks, expert_parallel_size=_experts(asked)),
         context_length=context,
-        page_size=_page_size(model, asked, backend, sparse),
+        page_size=page_size(model, asked, backend, sparse),
         chunked_prefill_size=chunk,
         graph_max_batch=graphs_at,
         graphs=not asked.disable_cuda_graph and asked.disaggregation_mode != "prefill",
@@ -187,10 +189,10 @@ def resolve(model: Model, asked: Deployment) -> Resolved:
         given_factor=_given_factor(model, asked, release, aiter=aiter),
         requests_asked=_requests(model, asked, drafts, ranks, notes),
         drafts=drafts,
-        window_ratio=asked.swa_full_tokens_ratio or (0.1 if _is_compressed(model) else 0.8),
-        split_windows=_splits_windows(model, asked, release, gpu),
-        sparse_backend=_sparse_backend(asked, release, gpu),
-        extra_state_buffer=_extra_buffer(model, asked, release),
+        window_ratio=asked.swa_full_tokens_ratio or (0.1 if is_compressed(model) else 0.8),
+        split_windows=splits_windows(model, asked, release, gpu),
+        sparse_backend=sparse_backend(asked, release, gpu),
+        extra_state_buffer=extra_buffer(model, asked, release),
         aiter=aiter,
         notes=tuple(notes),
     )
@@ -208,26 +210,6 @@ def _attention_ranks(asked: Deployment, release: Release, sparse: bool, notes: l
     if asked.enable_dp_attention and asked.dp_size == 1:
         raise UsageError("--enable-dp-attention wants --dp-size above 1, at most --tp-size", field="dp_size")
     return ranks
-
-
-def _default_backend(model: Model, gpu: Gpu, tensor_parallel_size: int) -> str:
-    """The attention kernels where memory depends on them (server_args.py _get_default_attn_backend); "" otherwise."""
-    if gpu.vendor == "AMD" and gpu.architecture.startswith("CDNA") and not model.has_sparse_latent_cache:
-        heads = next(
-            (
-                mixer.num_attention_heads
-                for layer in model.spec.layers
-                for mixer in layer.mixers
-                if isinstance(mixer, LatentAttention)
-            ),
-            None,
-        )
-        return "aiter" if heads is None or heads // tensor_parallel_size in _AITER_HEADS else "triton"
-    return ""
-
-
-def _is_compressed(model: Model) -> bool:
-    return model.spec.model_type.startswith("deepseek_v4")
 
 
 def _computing(stored: str | None, asked: Deployment) -> str:
@@ -267,7 +249,7 @@ def _requests(model: Model, asked: Deployment, drafts: Drafts | None, ranks: int
     if wanted is None and drafts is not None:
         wanted = _SPECULATIVE_REQUESTS
         notes.append(f"speculation sets --max-running-requests to {wanted} where it is not given")
-    if wanted is None and _is_compressed(model):
+    if wanted is None and is_compressed(model):
         wanted = _COMPRESSED_REQUESTS
         notes.append(f"DeepSeek-V4 sets --max-running-requests to {wanted} where it is not given")
     return None if wanted is None else max(1, wanted // ranks)
@@ -322,7 +304,7 @@ def _prefill_graph_tokens(model: Model, asked: Deployment, release: Release, chu
         "disaggregation": asked.disaggregation_mode != "null",
         "latent": model.has_latent_cache,
         "sparse_latent": model.has_sparse_latent_cache,
-        "compressed": _is_compressed(model),
+        "compressed": is_compressed(model),
         "qwen3_next": model.spec.architecture == "Qwen3NextForCausalLM",
         "nemotron_h": model.spec.architecture == "NemotronHForCausalLM",
         "kimi_delta": "kimi_delta" in states,
@@ -344,52 +326,3 @@ def _prefill_graph_tokens(model: Model, asked: Deployment, release: Release, chu
         largest = cap if cap < 8192 else min(cap, largest)
     limits = [size for size in (asked.max_total_tokens, asked.context_length) if size is not None]
     return min([largest, *limits])
-
-
-def _cache_format(asked: Deployment, dtype: str, sparse: bool, gpu: Gpu) -> CacheFormat:
-    name = asked.kv_cache_dtype.strip().lower()
-    if name not in _CACHE_DTYPES:
-        raise UsageError(
-            f"--kv-cache-dtype {asked.kv_cache_dtype[:30]!r} is no cache type of SGLang; expected "
-            + ", ".join(_CACHE_DTYPES),
-            field="kv_cache_dtype",
-        )
-    if name == "auto" and sparse:
-        name = "fp8_e4m3" if (gpu.capability or (0, 0))[0] >= 10 else "bfloat16"
-    return cache_format("bfloat16" if name == "bf16" else name, dtype)
-
-
-def _page_size(model: Model, asked: Deployment, backend: str, sparse: bool) -> int:
-    if asked.page_size is not None:
-        return asked.page_size
-    if _is_compressed(model):
-        return _COMPRESSED_PAGE
-    return _SPARSE_PAGE if sparse else _BACKEND_PAGES.get(backend, 1)
-
-
-def _splits_windows(model: Model, asked: Deployment, release: Release, gpu: Gpu) -> bool:
-    if asked.disable_hybrid_swa_memory or rules_at(release)["windows"] == "none":
-        return False
-    blackwell = (gpu.capability or (0, 0))[0] == 10 and asked.attention_backend in (None, "trtllm_mha")
-    if blackwell and has_trait("whole_windows_on_blackwell", model.spec.architecture, release):
-        return False
-    bounded = any(isinstance(cache, KeyValueCache | LatentCache) and cache.bounded for cache in model.caches)
-    return bounded and has_trait("windows", model.spec.architecture, release)
-
-
-def _sparse_backend(asked: Deployment, release: Release, gpu: Gpu) -> str:
-    name = asked.sparse_attention_backend
-    if gpu.vendor == "AMD":
-        return f"hip/{name or 'tilelang'}"
-    blackwell = (gpu.capability or (0, 0))[0] >= 10 and rules_at(release)["sparse_kernels"] == "trtllm_blackwell"
-    return name or ("trtllm" if blackwell else "flashmla_kv")
-
-
-def _extra_buffer(model: Model, asked: Deployment, release: Release) -> bool:
-    if asked.disable_radix_cache:
-        return False
-    if asked.mamba_radix_cache_strategy != "auto":
-        return asked.mamba_radix_cache_strategy.startswith("extra_buffer")
-    if rules_at(release)["extra_state_buffer"] != "listed" or asked.disable_overlap_schedule:
-        return False
-    return has_trait("extra_buffer", model.spec.architecture, release)

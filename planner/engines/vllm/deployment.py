@@ -11,6 +11,14 @@ from annotated_types import Ge, Gt, Le
 from planner.contract.card import Card
 from planner.contract.inputs import option
 from planner.contract.reading import read_bytes, read_gib, read_memory, read_tokens, write_gib
+from planner.engines.vllm.environment import (
+    read_allowed,
+    read_flashinfer_sampler,
+    read_layer_partition,
+    read_switch,
+    read_use_v1,
+    read_use_v2,
+)
 from planner.engines.vllm.json_inputs import (
     draft_tokens_of,
     images_of,
@@ -35,41 +43,7 @@ MEDIA: Final = "Images and video"
 _COUNT: Final = 1 << 20
 _TOKENS: Final = 1 << 40
 _BYTES: Final = 1 << 60
-_LONGEST_LIST: Final = 1 << 10
 _POOLING_TASKS: Final = frozenset({"embedding", "embed", "classify", "score", "reward"})
-
-
-def _v1(text: str, _: str) -> str | None:
-    """VLLM_USE_V1 (vllm/envs.py 0.8 to 0.10)."""
-    return {"0": "v0", "1": "v1"}.get(text.strip())
-
-
-def _v2(text: str, _: str) -> str | None:
-    """VLLM_USE_V2_MODEL_RUNNER (vllm/envs.py from 0.22)."""
-    return {"0": "v1", "1": "v2"}.get(text.strip())
-
-
-def _flashinfer(text: str, _: str) -> str | None:
-    """VLLM_USE_FLASHINFER_SAMPLER (vllm/envs.py)."""
-    return {"0": "pytorch", "1": "flashinfer"}.get(text.strip())
-
-
-def _layers(text: str, _: str) -> tuple[int, ...] | None:
-    """VLLM_PP_LAYER_PARTITION (vllm/distributed/utils.py get_pp_indices)."""
-    try:
-        return tuple(int(part) for part in text.split(",")) if len(text) <= _LONGEST_LIST else None
-    except ValueError:
-        return None
-
-
-def _switch(text: str, _: str) -> bool | None:
-    """A variable that is 1 or 0."""
-    return {"0": False, "1": True}.get(text.strip())
-
-
-def _allowed(text: str, _: str) -> bool | None:
-    """VLLM_ALLOW_LONG_MAX_MODEL_LEN (vllm/envs.py)."""
-    return True if text.strip().lower() in ("1", "true") else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +78,7 @@ class Deployment(Card):
             panel=ENGINE,
             ours=True,
             choices=("auto", "v0", "v1", "v2"),
-            environment={"VLLM_USE_V1": _v1, "VLLM_USE_V2_MODEL_RUNNER": _v2},
+            environment={"VLLM_USE_V1": read_use_v1, "VLLM_USE_V2_MODEL_RUNNER": read_use_v2},
         ),
     ] = "auto"
     instances: Annotated[
@@ -149,7 +123,7 @@ class Deployment(Card):
             "Layers of each stage (32,28).",
             panel=PARALLEL,
             ours=True,
-            environment={"VLLM_PP_LAYER_PARTITION": _layers},
+            environment={"VLLM_PP_LAYER_PARTITION": read_layer_partition},
         ),
     ] = None
     runner: Annotated[
@@ -198,7 +172,7 @@ class Deployment(Card):
             "As VLLM_ALLOW_LONG_MAX_MODEL_LEN=1, which is read too.",
             panel=MODEL,
             ours=True,
-            environment={"VLLM_ALLOW_LONG_MAX_MODEL_LEN": _allowed},
+            environment={"VLLM_ALLOW_LONG_MAX_MODEL_LEN": read_allowed},
         ),
     ] = False
     hf_overrides: Annotated[
@@ -286,7 +260,7 @@ class Deployment(Card):
             "Whether the fraction holds the estimated graphs; None leaves it to the release.",
             panel=GRAPHS,
             ours=True,
-            environment={"VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS": _switch},
+            environment={"VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS": read_switch},
         ),
     ] = None
     sampler: Annotated[
@@ -296,7 +270,7 @@ class Deployment(Card):
             panel=GRAPHS,
             ours=True,
             choices=("auto", "pytorch", "flashinfer", "triton"),
-            environment={"VLLM_USE_FLASHINFER_SAMPLER": _flashinfer},
+            environment={"VLLM_USE_FLASHINFER_SAMPLER": read_flashinfer_sampler},
         ),
     ] = "auto"
     enable_lora: Annotated[bool, option("Reserve adapter slots.", panel=ADAPTERS)] = False

@@ -9,92 +9,32 @@ llama-cpp-python 0.3.36. The expectations in the tests are sizes that llama.cpp 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from planner.errors import UnsupportedQuantization
 from planner.memory.format_table import weight_format
 from planner.memory.formats import RowBlocks, WeightFormat
+from planner.memory.ggml.mix_tables import (
+    ATTENTION_OUTPUT,
+    BASES,
+    DYNAMIC,
+    DYNAMIC_SPREAD,
+    EMBEDDING,
+    FALLBACK,
+    FUSED_QKV,
+    GROUPED_VALUE,
+    LARGE_ENDS,
+    OTHER_NAMES,
+    PLAIN,
+    SMALL_IQ,
+)
 from planner.memory.ggml.tensors import Kind, kind_of, layer_index
 from planner.model.caches import KeyValueCache
 from planner.model.spec import ModelSpec
 from planner.model.tensor import Tensor
 
-_BASES: Final[Mapping[str, str]] = {
-    "F32": "F32",
-    "F16": "F16",
-    "BF16": "BF16",
-    "Q8_0": "Q8_0",
-    "MXFP4_MOE": "MXFP4",
-    "Q2_K": "Q2_K",
-    "Q2_K_S": "Q2_K",
-    "Q3_K_S": "Q3_K",
-    "Q3_K_M": "Q3_K",
-    "Q3_K_L": "Q3_K",
-    "Q4_0": "Q4_0",
-    "Q4_1": "Q4_1",
-    "Q4_K_S": "Q4_K",
-    "Q4_K_M": "Q4_K",
-    "Q5_0": "Q5_0",
-    "Q5_1": "Q5_1",
-    "Q5_K_S": "Q5_K",
-    "Q5_K_M": "Q5_K",
-    "Q6_K": "Q6_K",
-    "IQ1_S": "IQ1_S",
-    "IQ1_M": "IQ1_M",
-    "IQ2_XXS": "IQ2_XXS",
-    "IQ2_XS": "IQ2_XS",
-    "IQ2_S": "IQ2_XS",
-    "IQ2_M": "IQ2_S",
-    "IQ3_XXS": "IQ3_XXS",
-    "IQ3_XS": "IQ3_S",
-    "IQ3_S": "IQ3_S",
-    "IQ3_M": "IQ3_S",
-    "IQ4_XS": "IQ4_XS",
-    "IQ4_NL": "IQ4_NL",
-    "TQ1_0": "TQ1_0",
-    "TQ2_0": "TQ2_0",
-}
-_OTHER_NAMES: Final = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M", "MXFP4-MOE": "MXFP4_MOE"}
-# Files that many publish beside llama.cpp's own mixes: the mix, with the embedding and the output matrix in Q8_0.
-_LARGE_ENDS: Final = {"Q2_K_L": "Q2_K", "Q3_K_XL": "Q3_K_L", "Q4_K_L": "Q4_K_M", "Q5_K_L": "Q5_K_M", "Q6_K_L": "Q6_K"}
-# Dynamic recipes (UD-) choose types by measurement; the nearest mix, and how far files lie from it in thousandths.
-_DYNAMIC_SPREAD: Final = (150, 150)
-_DYNAMIC: Final = {
-    "Q2_K_XL": "Q2_K",
-    "Q3_K_XL": "Q3_K_M",
-    "Q4_K_XL": "Q4_K_M",
-    "Q5_K_XL": "Q5_K_M",
-    "Q6_K_XL": "Q6_K",
-    "Q8_K_XL": "Q8_0",
-}
-_PLAIN: Final = frozenset({"F32", "F16", "BF16"})
-_SMALL_IQ: Final = frozenset({"IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M"})
 _IQ2_LARGE: Final = frozenset({"IQ2_S", "IQ2_M"})
-_FALLBACK: Final = {
-    **dict.fromkeys(("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_XS"), "IQ4_NL"),
-    **dict.fromkeys(("Q2_K", "Q3_K", "TQ1_0", "TQ2_0"), "Q4_0"),
-    "Q4_K": "Q5_0",
-    "Q5_K": "Q5_1",
-    "Q6_K": "Q8_0",
-}
-_EMBEDDING: Final = {
-    **dict.fromkeys(("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS"), "Q2_K"),
-    **dict.fromkeys(("IQ2_S", "IQ2_M", "IQ3_XXS"), "IQ3_S"),
-    **dict.fromkeys(("TQ1_0", "TQ2_0"), "Q4_K"),
-}
-_ATTENTION_OUTPUT: Final = {
-    "Q2_K": "Q3_K",
-    "IQ3_XXS": "IQ3_S",
-    "Q3_K_M": "Q4_K",
-    "Q3_K_L": "Q5_K",
-    "IQ3_M": "Q4_K",
-    "IQ1_S": "IQ2_XXS",
-    "IQ1_M": "IQ2_XXS",
-    "IQ2_S": "IQ3_S",
-    "IQ2_M": "IQ3_S",
-}
 # With exactly 8 experts attention is small beside them and keeps more bits.
 _ATTENTION_OUTPUT_OF_8_EXPERTS: Final = (
     frozenset(
@@ -112,13 +52,8 @@ _ATTENTION_OUTPUT_OF_8_EXPERTS: Final = (
             "IQ4_XS",
         }
     )
-    | _SMALL_IQ
+    | SMALL_IQ
 )
-_FUSED_QKV: Final = {"Q3_K_M": "Q4_K", "Q3_K_L": "Q4_K", "IQ3_M": "Q4_K", "Q4_K_M": "Q5_K", "Q5_K_M": "Q6_K"}
-_GROUPED_VALUE: Final = {
-    **dict.fromkeys(("Q2_K", "Q2_K_S", "IQ3_XXS", "IQ3_XS", "IQ3_S"), "Q4_K"),
-    **dict.fromkeys(("IQ4_NL", "IQ4_XS"), "Q5_K"),
-}
 _LAYERS_OF_70B: Final = 80
 
 
@@ -162,12 +97,12 @@ class GgmlMix:
     @property
     def formats(self) -> tuple[WeightFormat, ...]:
         """The base type; what else a tensor gets depends on its layer."""
-        return (weight_format(_BASES[self.name]),)
+        return (weight_format(BASES[self.name]),)
 
     @property
     def same_for_every_layer(self) -> bool:
         """False: where a layer stands decides."""
-        return self.name in _PLAIN
+        return self.name in PLAIN
 
     def format_of(self, tensor: Tensor) -> WeightFormat | None:
         """The ggml type of the tensor."""
@@ -180,8 +115,8 @@ class GgmlMix:
             return "F32"
         if kind is Kind.TOWER:
             return "F16" if tensor.linear else "F32"
-        base = _BASES[self.name]
-        if self.name in _PLAIN:
+        base = BASES[self.name]
+        if self.name in PLAIN:
             return base
         inner = tensor.shape[tensor.input_dim]
         return _fitting(self._wanted(kind, base, inner, tensor), inner)
@@ -194,7 +129,7 @@ class GgmlMix:
         if self.name == "MXFP4_MOE":
             return "MXFP4" if tensor.num_experts else "Q8_0"
         if kind is Kind.TOKEN_EMBEDDING:
-            return _EMBEDDING.get(self.name, base)
+            return EMBEDDING.get(self.name, base)
         if kind is Kind.VALUE:
             return self._value(base, layer_index(tensor))
         if kind is Kind.FUSED_QKV:
@@ -204,7 +139,7 @@ class GgmlMix:
         if kind is Kind.ATTENTION_OUTPUT:
             return self._attention_output(base)
         if kind is Kind.KEY and self.experts == 8:
-            return "Q4_K" if self.name in _SMALL_IQ else "Q8_0"
+            return "Q4_K" if self.name in SMALL_IQ else "Q8_0"
         if kind in (Kind.KEY, Kind.QUERY):
             return {"IQ3_XS": "IQ3_XXS", "IQ3_XXS": "IQ2_S"}.get(self.name, base)
         if kind in (Kind.FFN_UP, Kind.FFN_GATE) and self.name == "IQ3_XS":
@@ -215,17 +150,17 @@ class GgmlMix:
     def _output(self, base: str, inner: int) -> str:
         if self.name in ("MXFP4_MOE", "Q8_0") or self.falcon or inner % _blocks(base).block:
             return "Q8_0"
-        return "Q5_K" if self.name in _SMALL_IQ or self.name == "IQ3_XXS" else "Q6_K"
+        return "Q5_K" if self.name in SMALL_IQ or self.name == "IQ3_XXS" else "Q6_K"
 
     def _value(self, base: str, layer: int) -> str:
         name, ordinal = self.name, self.value_ordinals[layer] if layer < self.layers else layer
-        if name in _SMALL_IQ:
+        if name in SMALL_IQ:
             if self.heads_per_key_value >= 4 or self.experts >= 4:
                 return "Q4_K"
             return "IQ3_S" if name in _IQ2_LARGE else "Q2_K"
         wanted = base
-        if self.heads_per_key_value >= 4 and name in _GROUPED_VALUE:
-            wanted = _GROUPED_VALUE[name]
+        if self.heads_per_key_value >= 4 and name in GROUPED_VALUE:
+            wanted = GROUPED_VALUE[name]
         elif name == "Q2_K":
             wanted = "Q3_K"
         elif name == "IQ3_XXS":
@@ -243,12 +178,12 @@ class GgmlMix:
         return "Q8_0" if self.experts == 8 else wanted
 
     def _fused(self, base: str) -> str:
-        return _FUSED_QKV.get(self.name, base)
+        return FUSED_QKV.get(self.name, base)
 
     def _down(self, base: str, layer: int) -> str:
         name, eighth = self.name, layer < self.layers // 8
         favoured = more_bits(layer, self.layers)
-        if name in _SMALL_IQ:
+        if name in SMALL_IQ:
             return base if not eighth else "IQ3_S" if name in _IQ2_LARGE else "Q2_K"
         if name == "Q2_K":
             return "Q3_K"
@@ -281,17 +216,17 @@ class GgmlMix:
             return "Q4_K" if self.name == "Q3_K_L" else base
         if self.experts == 8:
             return "Q5_K" if self.name in _ATTENTION_OUTPUT_OF_8_EXPERTS else base
-        return _ATTENTION_OUTPUT.get(self.name, base)
+        return ATTENTION_OUTPUT.get(self.name, base)
 
 
 def mix_names() -> tuple[str, ...]:
     """The mixes, in no particular order of size."""
-    return tuple(_BASES)
+    return tuple(BASES)
 
 
 def is_mix(name: str) -> bool:
     """Whether this names a mix; a "GGUF:" prefix and lower case are allowed."""
-    return _mix_of(name)[0] in _BASES
+    return _mix_of(name)[0] in BASES
 
 
 def _mix_of(name: str) -> tuple[str, str, tuple[int, int]]:
@@ -299,8 +234,8 @@ def _mix_of(name: str) -> tuple[str, str, tuple[int, int]]:
     wanted = _canonical(name)
     if wanted.startswith("UD-"):
         rest = wanted.removeprefix("UD-")
-        return _DYNAMIC.get(rest, rest), "", _DYNAMIC_SPREAD
-    return _LARGE_ENDS.get(wanted, wanted), "Q8_0" if wanted in _LARGE_ENDS else "", (0, 0)
+        return DYNAMIC.get(rest, rest), "", DYNAMIC_SPREAD
+    return LARGE_ENDS.get(wanted, wanted), "Q8_0" if wanted in LARGE_ENDS else "", (0, 0)
 
 
 def ggml_mix(name: str, spec: ModelSpec, *, imatrix: bool | None = None) -> tuple[GgmlMix, tuple[str, ...]]:
@@ -313,8 +248,8 @@ def ggml_mix(name: str, spec: ModelSpec, *, imatrix: bool | None = None) -> tupl
         UnsupportedQuantization: no such mix.
     """
     wanted, ends, spread = _mix_of(name)
-    if wanted not in _BASES:
-        raise UnsupportedQuantization(f"no GGUF mix {name!r}; one of {', '.join(_BASES)}", field="quantization")
+    if wanted not in BASES:
+        raise UnsupportedQuantization(f"no GGUF mix {name!r}; one of {', '.join(BASES)}", field="quantization")
     if imatrix is None:
         imatrix = wanted.startswith("IQ")
     ordinals, sharing, experts = _geometry(spec)
@@ -360,7 +295,7 @@ def _geometry(spec: ModelSpec) -> tuple[tuple[int, ...], int, int]:
 
 def _canonical(name: str) -> str:
     wanted = name.strip().upper().removeprefix("GGUF:").removeprefix("GGUF-")
-    return _OTHER_NAMES.get(wanted, wanted)
+    return OTHER_NAMES.get(wanted, wanted)
 
 
 def _blocks(name: str) -> RowBlocks:
@@ -373,5 +308,5 @@ def _fitting(name: str, inner: int) -> str:
     """The type itself, or the one that llama.cpp falls back to when its block does not divide the row."""
     if inner % _blocks(name).block == 0:
         return name
-    fallback = _FALLBACK.get(name, "F16")
+    fallback = FALLBACK.get(name, "F16")
     return fallback if inner % _blocks(fallback).block == 0 else "F16"

@@ -8,8 +8,8 @@ from planner.memory.allocator import SMALL_SIZE
 from planner.training.allocator.replay import Loaded, Script, Units
 from planner.training.recipe import DTYPES, Recipe, kernels
 from planner.training.sharding.sharding import accelerate_upcasts, data_ranks, holds_backward, root_bytes, unit_bytes
+from planner.training.states.inventory import Inventory
 from planner.training.states.states import States
-from planner.training.states.trainable import Inventory
 from planner.training.step.segments import gradients_wait
 from planner.training.step.step import StepMemory
 from planner.training.tape.profiles import Trace

@@ -20,8 +20,8 @@ from math import prod
 
 from planner.training.recipe import AUTOCASTS, DEEPSPEED, Recipe, kernels
 from planner.training.sharding import deepspeed
+from planner.training.states.inventory import Inventory, TrainTensor
 from planner.training.states.states import States, adapter_tensors
-from planner.training.states.trainable import Inventory, TrainTensor
 
 FSDP = frozenset({"fsdp", "fsdp2", "hsdp"})
 _FULLY = FSDP | {"zero3"}

@@ -19,8 +19,8 @@ from math import prod
 from planner.memory.allocator import occupancy, rounded
 from planner.model.tensor import Role
 from planner.training.recipe import DTYPES, Recipe
+from planner.training.states.inventory import Inventory, TrainTensor
 from planner.training.states.optimizers import FP32, Optimizer, optimizer
-from planner.training.states.trainable import Inventory, TrainTensor
 
 _GRADIENTS = {"fp32": 4, "float32": 4, "bf16": 2, "fp16": 2, "bfloat16": 2, "float16": 2}
 # Stacks on transformers' Trainer, whose create_optimizer keeps embeddings' states in 32 bit beside an 8-bit optimizer

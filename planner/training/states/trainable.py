@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.resources import files
 from typing import Final
 
@@ -13,10 +13,11 @@ from planner.memory.formats import Plain, WeightFormat
 from planner.memory.parallel.sharding import Parallelism, local_shape, stage_layer_counts, stage_slices
 from planner.memory.quantisation import scheme_from_config
 from planner.model.model import Model
-from planner.model.spec import Layer, ModelSpec
+from planner.model.spec import ModelSpec
 from planner.model.tensor import Role, Tensor
 from planner.training.blocks.block import Adapter
 from planner.training.recipe import DTYPES, Recipe, kernels
+from planner.training.states.inventory import Inventory, LayerGroup, TrainTensor
 from planner.training.states.lora_targets import Targets
 from planner.training.states.own_layout import taken_apart
 from planner.training.states.peft_targets import fails_when_adapted
@@ -45,94 +46,6 @@ _WHOLE_MATRICES: Final = ("full", "freeze", "galore", "badam", "lisa")
 # Layers that are trained at a time: BAdam one block (arXiv 2404.02827), LISA two beside embeddings and head (arXiv
 # 2403.17919). The graph may reach the bottom, so the lowest are taken.
 _ACTIVE_LAYERS: Final = {"badam": 1, "lisa": 2}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainTensor:
-    """One tensor under a recipe.
-
-    Args:
-        tensor: as the inventory has it, its name relative to its layer.
-        shape: local shape on one tensor-parallel rank.
-        format: how it is stored.
-        width: bytes of an element of the type it computes in.
-        storage: how a linear layer reads it (see `blocks.block.Weight`).
-        trainable: gets a gradient and optimizer states.
-        adapter: its low-rank adapter.
-        saved_copy: a trainable copy is kept beside the frozen original (PEFT's modules_to_save).
-        stepped: an optimizer takes its gradient up.
-    """
-
-    tensor: Tensor
-    shape: tuple[int, ...]
-    format: WeightFormat
-    width: int
-    storage: str
-    trainable: bool
-    adapter: Adapter | None = None
-    saved_copy: bool = False
-    stepped: bool = True
-
-    @property
-    def numel(self) -> int:
-        """Local elements."""
-        total = 1
-        for extent in self.shape:
-            total *= extent
-        return total
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerGroup:
-    """Layers that are alike in every respect: one is looked at for all.
-
-    Args:
-        first: index of the first.
-        count: how many follow each other or are spread over the stack.
-        indices: all of them.
-    """
-
-    layer: Layer
-    indices: tuple[int, ...]
-    tensors: tuple[TrainTensor, ...]
-    trains: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inventory:
-    """Every tensor: embeddings, layers by kind, head, towers."""
-
-    embeddings: tuple[TrainTensor, ...]
-    layers: tuple[LayerGroup, ...]
-    head: tuple[TrainTensor, ...]
-    towers: tuple[TrainTensor, ...]
-    notes: tuple[str, ...]
-    first: bool = True
-    last: bool = True
-    stage: int = 0
-    tied: bool = False
-
-    @property
-    def embedding(self) -> TrainTensor | None:
-        """The table of tokens: of the embeddings, the one with the most elements."""
-        tables = [t for t in self.embeddings if t.tensor.role is Role.EMBEDDING]
-        return max(tables, key=lambda t: t.numel, default=None)
-
-    @property
-    def output(self) -> TrainTensor | None:
-        """The matrix that makes logits: found by its shape, since a head has biases and transforms too.
-
-        The head's own matrix of vocabulary x hidden, or the table of tokens it is tied to; None where there is neither.
-        """
-        own = [t for t in self.head if t.tensor.role in (Role.LM_HEAD, Role.EMBEDDING) and len(t.shape) == 2]
-        return max(own, key=lambda t: t.numel, default=self.embedding if self.tied else None)
-
-    def all(self) -> list[tuple[TrainTensor, int]]:
-        """Every tensor with how many layers have one like it."""
-        found = [(tensor, 1) for tensor in (*self.towers, *self.embeddings, *self.head)]
-        for group in self.layers:
-            found += [(tensor, len(group.indices)) for tensor in group.tensors]
-        return found
 
 
 def default_targets(model_type: str) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from planner.training.objectives.logprobs import log_probs
 from planner.training.recipe import AUTOCASTS, Recipe, kernels, version_of
 from planner.training.sharding.sharding import FSDP
 from planner.training.stacks.habits import has_habit
-from planner.training.states.trainable import Inventory, LayerGroup, TrainTensor
+from planner.training.states.inventory import Inventory, LayerGroup, TrainTensor
 from planner.training.step.litgpt_loss import run_litgpt_head
 from planner.training.step.loss import Head, run_head
 from planner.training.tape import row_ops

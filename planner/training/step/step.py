@@ -13,8 +13,8 @@ from math import prod
 from planner.model.model import Model
 from planner.training.recipe import Recipe, kernels
 from planner.training.sharding.sharding import accelerate_upcasts, data_ranks, holds_backward
+from planner.training.states.inventory import Inventory, TrainTensor
 from planner.training.states.states import adapter_tensors
-from planner.training.states.trainable import Inventory, TrainTensor
 from planner.training.step.segments import Segments, gradients_wait
 from planner.training.tape.profiles import Profile, Trace, without_graph
 

@@ -11,8 +11,9 @@ import pytest
 
 from planner.diagnosis import diagnose_text
 from planner.diagnosis.diagnosis import _from_chunks
+from planner.diagnosis.messages.anchors import anchors
 from planner.diagnosis.messages.assembly import read_passages
-from planner.diagnosis.messages.passages import CHUNK_BYTES, EDGE_CHARS, anchors, decode, scan
+from planner.diagnosis.messages.passages import CHUNK_BYTES, EDGE_CHARS, decode, scan
 from planner.diagnosis.messages.wordings import families
 from planner.errors import NotRecognised
 

@@ -12,18 +12,26 @@ from dataclasses import dataclass
 from typing import Final
 
 from planner.contract.component import Component, Side, exact, total
-from planner.engines.vllm.budget.activation import activation_peak, kept_buffers, per_layer_width
+from planner.engines.vllm.budget.activation import activation_peak, per_layer_width
 from planner.engines.vllm.budget.adapters import lora_slots
 from planner.engines.vllm.budget.engine_layout import absorbed_bytes, engine_spec
 from planner.engines.vllm.budget.graphs import FIRST_GRAPH_PROBE, graph_components
-from planner.engines.vllm.budget.runner import Term, samples, situation_of, uses_v2_runner
+from planner.engines.vllm.budget.kept import kept_buffers
+from planner.engines.vllm.budget.outside_torch import (
+    PENALTIES_SOURCE,
+    communicators,
+    consumed_extra,
+    context_component,
+    non_torch,
+    penalty_buffers,
+    post_profile,
+)
+from planner.engines.vllm.budget.runner import situation_of, uses_v2_runner
 from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.storage import is_plain
 from planner.engines.vllm.tables.overhead import overhead
 from planner.engines.vllm.tables.profile import parse_version
 from planner.engines.vllm.tables.version_band import version_band
-from planner.hardware.contexts import cuda_context
-from planner.hardware.gpus import unnamed_gpu
 from planner.memory.parallel.sharding import Parallelism
 from planner.memory.quantisation import WeightScheme, quantises_inputs
 from planner.memory.weights import StageWeights, stage_weights
@@ -34,9 +42,6 @@ from planner.units import format_size, gib
 _LATENT_BACKEND_WORKSPACE: Final = (0, 10, 0)
 # V0 loads the adapters' slots inside the measured window (worker/model_runner.py load_model 0.8.5)
 _V0_COUNTS_SLOTS: Final = (0, 8, 0)
-# vLLM's own all-reduce reads the other cards' memory
-_PEERS: Final = ("nvlink", "xgmi", "peer")
-_PENALTIES_SOURCE: Final = "vLLM 0.33.0 v1/worker/gpu/sample/penalties.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,23 +110,23 @@ def stage_budget(
             model, resolved, parallelism, layers=layers, last=last, quantised_inputs=quantises_inputs(scheme)
         )
     )
-    inside.append(_non_torch(model, resolved))
+    inside.append(non_torch(model, resolved))
     graphs = graph_components(model, resolved, layers)
     outside: list[Component] = []
     if resolved.profile.accounting not in ("context", "device_used"):
         # those versions count it inside the fraction
-        outside.append(_context(resolved))
+        outside.append(context_component(resolved))
     if parallelism.tensor_parallel_size * stages > 1 and not resolved.profile.nccl_in_non_torch:
-        outside.append(_communicators(model, resolved))
+        outside.append(communicators(model, resolved))
     if adapters is not None and not slots_counted:
         # allocated after the weights are measured and before the profile: in no term
         outside.append(adapters)
     if resolved.profile.accounting == "consumed":
-        inside.append(_consumed_extra(model, resolved, kept_buffers(model, resolved, parallelism, layers)))
+        inside.append(consumed_extra(model, resolved, kept_buffers(model, resolved, parallelism, layers)))
     elif uses_v2_runner(model, resolved):
         # made before the weights are loaded: in no term until 0.28
-        size, formula = _penalties(model, resolved)
-        outside.append(exact("persistent_buffers", size, formula, _PENALTIES_SOURCE))
+        size, formula = penalty_buffers(model, resolved)
+        outside.append(exact("persistent_buffers", size, formula, PENALTIES_SOURCE))
     if graphs is not None:
         estimate, actual = graphs
         silent = uses_v2_runner(model, resolved) and not resolved.profile.v2_graph_estimate
@@ -135,13 +140,13 @@ def stage_budget(
             inside.append(estimate)
         else:
             outside.append(actual)
-    outside.append(_post_profile(model, resolved))
+    outside.append(post_profile(model, resolved))
     if resolved.asked.already_used_bytes:
         used = resolved.asked.already_used_bytes
         other = exact("other_processes", used, f"stated: {format_size(used)}", "--already-used")
         (inside if resolved.profile.accounting == "device_used" else outside).append(other)
     if resolved.profile.accounting == "device_used":
-        inside.append(_context(resolved))
+        inside.append(context_component(resolved))
     unproved = version_band(resolved.profile)
     card = resolved.asked.gpu
     if unproved is not None and not (card is not None and card.unified_memory):
@@ -252,117 +257,4 @@ def _weight_component(
         evidence="exact" if plain and not extra.high else "derived",
         formula=formula,
         source="config.json and vLLM model_executor/layers/linear.py, vocab_parallel_embedding.py",
-    )
-
-
-def _table(model: Model, resolved: Resolved, quantity: str, what: str) -> Component:
-    row = overhead(quantity, situation_of(model, resolved))
-    where = "non_torch" if resolved.profile.nccl_in_non_torch else "nccl_outside"
-    saved = _all_reduce_saved(model, resolved) if quantity == where else 0
-    if saved:
-        what += f", without the custom all-reduce's {format_size(saved)}"
-    return Component(
-        name=quantity,
-        low=row.low - saved,
-        best=row.best - saved,
-        high=row.high - saved,
-        evidence="measured" if row.n else "assumed",
-        formula=f"{what}: {format_size(row.best)} ({format_size(row.low)} to {format_size(row.high)}, n={row.n})",
-        source=row.source,
-    )
-
-
-def _non_torch(model: Model, resolved: Resolved) -> Component:
-    """Driver memory that comes during loading and profiling; in 0.6.3 to 0.6.5 the context counts with it."""
-    found = _table(model, resolved, "non_torch", "driver memory beyond torch")
-    if resolved.profile.accounting != "context":
-        return found
-    context = _context(resolved)
-    return Component(
-        name="non_torch",
-        low=found.low + context.low,
-        best=found.best + context.best,
-        high=found.high + context.high,
-        evidence=context.evidence,
-        formula=f"{found.formula} + {context.formula}",
-        source=f"{found.source}; {context.source}",
-    )
-
-
-def _communicators(model: Model, resolved: Resolved) -> Component:
-    return _table(model, resolved, "nccl_outside", "communicators set up before the first snapshot")
-
-
-def _all_reduce_saved(model: Model, resolved: Resolved) -> int:
-    """Bytes of vLLM's own all-reduce, which exists with peer access only, when it is switched off."""
-    where = situation_of(model, resolved)
-    own = where.gpus > 1 and where.link in _PEERS
-    return overhead("custom_all_reduce", where).best if own and resolved.asked.disable_custom_all_reduce else 0
-
-
-def _context(resolved: Resolved) -> Component:
-    context = cuda_context(resolved.asked.gpu or unnamed_gpu(resolved.gpu_memory_bytes))
-    return Component(
-        name="context",
-        low=context.low_bytes,
-        best=context.best_bytes,
-        high=context.high_bytes,
-        evidence=context.evidence,
-        formula=f"CUDA context of one process: {format_size(context.best_bytes)} (n={context.count})",
-        source=context.source,
-    )
-
-
-def _post_profile(model: Model, resolved: Resolved) -> Component:
-    config = model.spec.quantization_config
-    card = resolved.asked.gpu
-    if (
-        config is not None
-        and config.get("quant_method") == "mxfp4"
-        and card is not None
-        and card.architecture == "Hopper"
-    ):
-        version = parse_version(resolved.profile.version)
-        if version[:2] == (0, 19):
-            row = overhead("post_profile_mxfp4", situation_of(model, resolved))
-            ways = resolved.asked.tensor_parallel_size
-            return Component(
-                name="post_profile",
-                low=row.low // ways,
-                best=row.best // ways,
-                high=row.high // ways,
-                evidence="measured",
-                formula=f"warm-up of the MXFP4 expert kernels: {format_size(row.best)} / {ways} GPUs (n={row.n})",
-                source=row.source,
-            )
-    return _table(model, resolved, "post_profile", "buffers made after profiling")
-
-
-def _penalties(model: Model, resolved: Resolved) -> tuple[int, str]:
-    """The V2 runner's penalty counters: int32 and one bit for every request and word."""
-    cells = resolved.max_num_seqs * model.spec.vocab_size
-    return 4 * cells + cells // 8, f"{resolved.max_num_seqs:,} x {model.spec.vocab_size:,} x (4 + 1/8)"
-
-
-def _consumed_extra(model: Model, resolved: Resolved, kept: tuple[Term, ...]) -> Component:
-    """What "consumed" accounting counts beside weights and driver memory (0.27 on).
-
-    Buffers that the profile run leaves, the V2 runner's penalties, and rounding of segments.
-    """
-    extra = overhead("consumed_extra", situation_of(model, resolved))
-    size = sum(term.size for term in kept)
-    parts = [f"{term} GiB" for term in kept]
-    if uses_v2_runner(model, resolved) and samples(model, resolved):
-        penalties, counted = _penalties(model, resolved)
-        size += penalties
-        parts.append(f"penalties {counted}")
-    parts.append(f"segment rounding {format_size(extra.best)}")
-    return Component(
-        name="persistent_buffers",
-        low=size + extra.low,
-        best=size + extra.best,
-        high=size + extra.high,
-        evidence="derived",
-        formula=" + ".join(parts),
-        source=f"vLLM 0.28.0 utils/mem_utils.py; {_PENALTIES_SOURCE}; {extra.source}",
     )
