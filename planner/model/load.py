@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from planner.errors import SourceError
 from planner.model.from_config import model_from_config, with_quantiser_file
 from planner.model.model import Model
-from planner.model.names.bundled import bundled_file, find_exact, is_hub_id
+from planner.model.names.bundled import bundled_config, bundled_file, find_exact, is_hub_id, siblings
 from planner.model.sources.json_file import read_json_object
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def load_model(source: str | Path, *, assume_family: str | None = None, revision
         if resolved is not None:
             return _from_resolved(text, resolved, assume_family)
     if found is not None:
-        return _from_json(bundled_file(found), found, "bundled config", assume_family)
+        return _from_bundled(found, assume_family)
     if path.suffix in (".json", ".gguf", ".safetensors") or text.startswith((".", "/", "~")):
         raise SourceError(f"{text}: no such file or folder")
     if not is_hub_id(text):
@@ -113,6 +113,20 @@ def _from_resolved(name: str, resolved: Resolved, assume_family: str | None) -> 
     model.base = resolved.base
     if resolved.assumed:
         model.spec = replace(model.spec, assumed=(*model.spec.assumed, resolved.assumed))
+    return model
+
+
+def _from_bundled(name: str, assume_family: str | None) -> Model:
+    if bundled_file(name).is_file():
+        return _from_json(bundled_file(name), name, "bundled config", assume_family)
+    row = siblings()[name]
+    note = f"{name} has the shape of {row.base} ({row.evidence})"
+    model = model_from_config(
+        bundled_config(name), name=name, origin="bundled config", assume_family=assume_family, notes=(note,)
+    )
+    model.base = row.base
+    if not row.checked:
+        model.spec = replace(model.spec, assumed=(*model.spec.assumed, f"the shape of {row.base}"))
     return model
 
 

@@ -12,7 +12,7 @@ from planner.model.depth import Depths, check_cut, cut_config, depths_for
 from planner.model.from_config import model_from_config
 from planner.model.load import load_model
 from planner.model.model import Model
-from planner.model.names.bundled import bundled_names
+from planner.model.names.bundled import bundled_config, known_names
 from planner.model.sources.json_file import read_json_object
 
 _OWN_KEYS: Final = ("_source", "_hf_quant_config")
@@ -63,9 +63,9 @@ def _values(source: str, model: Model) -> Mapping[str, object]:
         path = path / "config.json"
     if path.is_file() and path.suffix == ".json" and not path.name.endswith(".index.json"):
         return read_json_object(path)
-    bundled = model.base or model.id
-    if bundled in bundled_names():
-        return read_json_object(bundled_names()[bundled])
+    for bundled in (model.id, model.base):
+        if bundled in known_names():
+            return bundled_config(bundled)
     if path.exists():
         raise SourceError(
             f"{source}: a name, a folder or a config.json is needed here: the model is built from its config",

@@ -1,10 +1,10 @@
 """An export's name -> its base model and how it is stored, by the rules of `exports.csv`.
 
 A rule is a row: which makers (`*`: any), how the name ends (a regular expression), for which families of base models
-(model types, `experts`, `key=value` of the config, joined by +), the storage, group size, what stays in 16 bit, the
-cache type that the export states, how much of the weights the name does not decide (thousandths), what the export
-changes of the base's config, and the evidence. A row that names the maker comes before one for all, then one that
-names the family, then the longer ending.
+(model types, `experts`, `key=value` of the config, `name=pattern` of its Hub id, joined by +), the storage, group size,
+what stays in 16 bit, the cache type that the export states, how much of the weights the name does not decide
+(thousandths), what the export changes of the base's config, and the evidence. A row that names the maker comes before
+one for all, then one that names the family, then the longer ending. Dashes and underscores in names are one.
 """
 
 from __future__ import annotations
@@ -87,13 +87,16 @@ def read_export_name(maker: str, last_part: str) -> list[Reading]:
         maker: the organisation, under its present name; "" when the name has none.
     """
     found = []
+    dashed = last_part.replace("_", "-")
     for rule in export_rules():
         if rule.makers and maker.lower() not in rule.makers:
             continue
-        match = re.fullmatch(f"(?P<base>.+?)(?P<ending>{rule.ending})", last_part, re.IGNORECASE)
+        pattern = f"(?P<base>.+?)(?P<ending>{rule.ending})"
+        match = re.fullmatch(pattern, last_part, re.IGNORECASE) or re.fullmatch(pattern, dashed, re.IGNORECASE)
         if match is None:
             continue
         groups = {key: value for key, value in match.groupdict().items() if value is not None}
+        groups["kind"] = groups.get("kind", "").lower()
         group = groups.get("group")
         found.append(
             Reading(
@@ -107,19 +110,21 @@ def read_export_name(maker: str, last_part: str) -> list[Reading]:
     return sorted(found, key=lambda reading: (-len(reading.ending), not reading.rule.makers, not reading.rule.families))
 
 
-def holds_for(rule: ExportRule, config: Mapping[str, object]) -> bool:
-    """Whether the rule speaks of base models with this config."""
+def holds_for(rule: ExportRule, base: str, config: Mapping[str, object]) -> bool:
+    """Whether the rule speaks of base models of this Hub id and config."""
     if not rule.families:
         return True
     own = str(config.get("model_type", ""))
     inner = config.get("text_config")
     values = {**config, **inner} if isinstance(inner, Mapping) else config
     experts = any(values.get(key) for key in _EXPERTS)
-    return any(all(_fits(word, own, experts, values) for word in family.split("+")) for family in rule.families)
+    return any(all(_fits(word, base, own, experts, values) for word in family.split("+")) for family in rule.families)
 
 
-def _fits(word: str, model_type: str, experts: bool, values: Mapping[str, object]) -> bool:
+def _fits(word: str, base: str, model_type: str, experts: bool, values: Mapping[str, object]) -> bool:
     key, equals, value = word.partition("=")
+    if key == "name":
+        return fnmatchcase(base.lower(), value)
     if equals:
         return str(values.get(key)) == value
     return experts if word == "experts" else fnmatchcase(model_type, word)

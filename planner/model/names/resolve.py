@@ -8,16 +8,21 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from planner.errors import SourceError
-from planner.model.names.bundled import bundled_file, by_last_part, find_exact, fold
+from planner.model.names.bundled import bundled_config, by_last_part, find_exact, fold, lay_over
 from planner.model.names.spelling import copies_others, find_base, find_ollama_tag, find_sibling, present_name
-from planner.model.sources.json_file import read_json_object
 
 _SITES: Final = ("https://huggingface.co/", "huggingface.co/", "hf.co/")
 _SPLIT_FILE: Final = re.compile(r"-\d{5}-of-\d{5}(?=\.gguf$)", re.IGNORECASE)
 _MIX: Final = re.compile(r"(ud-)?(iq|q|tq)\d\w*|mxfp4_moe|f16|bf16|f32", re.IGNORECASE)
+# Only unsloth's dynamic mixes have an XL, and people leave the UD- out.
+_LARGE_ENDS: Final = re.compile(r"q\d_k_xl", re.IGNORECASE)
+_EXL: Final = re.compile(r"[-_](exl[23])$", re.IGNORECASE)
+_WIDTH: Final = re.compile(r"(\d(?:\.\d+)?)bpw(?:[-_]h\d)?", re.IGNORECASE)
 _AFTER_COLON: Final = {"awq": "awq", "gptq": "gptq-int4", "fp8": "fp8-dynamic", "nvfp4": "nvfp4", "mxfp4": "mxfp4"}
 # Parts that not every model has, by what its config has then.
 _PARTS: Final = {"vision": ("vision_config", "audio_config"), "draft": ("num_nextn_predict_layers",)}
+# A name that says its size is one model's, whoever publishes it.
+_SIZE: Final = re.compile(r"\d[bm](-|$)")
 # Exporters who start from a float32 checkpoint write 16 bit (unsloth's gemma exports; vLLM casts the rest).
 _SIXTEEN_BIT: Final = "bfloat16"
 
@@ -42,16 +47,14 @@ class Resolved:
 
     def config(self) -> dict[str, object]:
         """The base's config with what the export changes."""
-        values = read_json_object(bundled_file(self.base))
+        values = bundled_config(self.base)
         if self.quantization is not None:
             for key in ("quantization_config", "compression_config", "_hf_quant_config"):
                 values.pop(key, None)
             if self.quantization:
                 values["quantization_config"] = dict(self.quantization)
                 _sixteen_bit(values)
-        for key, value in self.sets.items():
-            inner = values.get("text_config")
-            (inner if isinstance(inner, dict) and key in inner else values)[key] = value
+        lay_over(values, self.sets)
         return values
 
 
@@ -115,10 +118,17 @@ def _from_tag(text: str) -> Resolved | None:
 def _with_storage(repository: str, storage: str) -> Resolved | None:
     """A repository of GGUF files (or a plain model) with the mix after a colon."""
     wanted = storage if _MIX.fullmatch(storage) else _AFTER_COLON.get(storage.lower())
+    organisation, _, last = repository.rpartition("/")
+    kind, width = _EXL.search(last), _WIDTH.fullmatch(storage)
+    if wanted is None and kind is not None and width is not None:
+        # the widths of one model are branches of its repository
+        wanted = f"{kind[1].lower()}-{width[1]}bpw"
     if wanted is None:
         return None
-    organisation, _, last = repository.rpartition("/")
-    base = find_base(organisation, re.sub(r"-(i1-)?gguf$", "", last, flags=re.IGNORECASE))
+    if _LARGE_ENDS.fullmatch(wanted):
+        wanted = f"UD-{wanted}"
+    stem = re.sub(r"[-_]((i1-)?gguf|exl[23])$", "", last, flags=re.IGNORECASE)
+    base = find_base(organisation, stem) or find_sibling(organisation, stem)
     if base is None:
         return None
     note = f"{repository}:{storage} is read by its name: {base} stored as {wanted}; the file's header decides"
@@ -132,8 +142,8 @@ def _export(organisation: str, last: str) -> Resolved | None:
 
     for reading in read_export_name(present_name(organisation), last):
         base = find_base(organisation, reading.base) or find_sibling(organisation, reading.base)
-        rule, values = reading.rule, {} if base is None else read_json_object(bundled_file(base))
-        if base is None or not holds_for(rule, values):
+        rule, values = reading.rule, {} if base is None else bundled_config(base)
+        if base is None or not holds_for(rule, base, values):
             continue
         shown = f"{organisation}/{last}" if organisation else last
         if not reading.storage:
@@ -173,6 +183,9 @@ def _other_name(organisation: str, last: str) -> Resolved | None:
     if copies_others(organisation):
         note = f"{organisation}/{last} is read as a copy of {base}: {organisation} publishes other makers' models"
         return Resolved(base=base, note=note, assumed=f"a copy of {base}")
+    if copies_others(owner) or _SIZE.search(fold(last)):
+        note = f"{organisation}/{last} is read as {base}, the bundled model of that name"
+        return Resolved(base=base, note=note, assumed=f"the same model as {base}")
     return None
 
 

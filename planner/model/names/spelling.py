@@ -11,12 +11,18 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-from planner.model.names.bundled import by_last_part, find_exact, fold
+from planner.model.names.bundled import by_last_part, find_exact, fold, known_names
 
 _TAG_STORAGE: Final = re.compile(r"(?P<tag>.+?)-(?P<storage>(?:ud-)?i?q\d\w*|fp16|f16|bf16)", re.IGNORECASE)
 _OWN_WORDS: Final = re.compile(r"-(instruct|chat|text)$")
 # What makers append to the tunings of one base: they share its shape (269 of the bundled configs are such siblings).
 _TUNINGS: Final = ("", "-instruct", "-it", "-chat", "-base", "-pt", "-thinking", "-reasoning")
+
+
+# What tuners append who change weights and not shapes: refusals taken out, quantisation-aware training.
+_SAME_SHAPE: Final = re.compile(
+    r"[-_](abliterated|uncensored|heretic|derestricted|qat)([-_]v?\d+(\.\d+)*)?$", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +62,7 @@ def find_base(organisation: str, last_part: str) -> str | None:
         own = find_exact(f"{present_name(organisation)}/{last_part}")
         if own is not None:
             return own
-    candidates = by_last_part().get(fold(last_part), ())
-    if not candidates and "_" in last_part:  # bartowski writes ORGANISATION_NAME
-        maker, rest = last_part.split("_", 1)
-        found = find_exact(f"{present_name(maker)}/{rest}")
-        candidates = (found,) if found else by_last_part().get(fold(rest), ())
+    candidates = by_last_part().get(fold(last_part), ()) or _after_maker(last_part)
     if not candidates:
         return None
     home = present_name(organisation).lower()
@@ -72,8 +74,31 @@ def find_base(organisation: str, last_part: str) -> str | None:
     return min(candidates, key=rank)
 
 
+def _after_maker(last_part: str) -> tuple[str, ...]:
+    """What follows the maker's name: bartowski writes ORGANISATION_NAME, others ORGANISATION.NAME or with a dash."""
+    for mark in re.finditer(r"[_.\-]", last_part):
+        maker, rest = last_part[: mark.start()], last_part[mark.end() :]
+        if maker.lower() not in _makers():
+            continue
+        found = find_exact(f"{present_name(maker)}/{rest}")
+        if found is not None or mark[0] != "-":
+            return (found,) if found else by_last_part().get(fold(rest), ())
+    return ()
+
+
+@cache
+def _makers() -> frozenset[str]:
+    return frozenset(name.split("/", 1)[0].lower() for name in known_names()) | frozenset(_organisations())
+
+
 def find_sibling(organisation: str, last_part: str) -> str | None:
-    """The same maker's other tuning of the same base: -Instruct for -Thinking, the bare name for -Base."""
+    """The same maker's other tuning of the same base: -Instruct for -Thinking, the bare name for -Base.
+
+    A tuning that says of itself that it leaves the shape alone (-abliterated, -qat) is anybody's.
+    """
+    plain = _SAME_SHAPE.sub("", re.sub(r"^huihui-", "", last_part, flags=re.IGNORECASE))
+    if plain and plain != last_part:
+        return find_base(organisation, plain) or find_sibling(organisation, plain)
     folded = fold(last_part)
     date = re.search(r"-\d{4}$", folded)
     stem = folded[: date.start()] if date else folded

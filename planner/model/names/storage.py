@@ -97,6 +97,9 @@ def _config(storage: str, group_size: int | None) -> dict[str, object]:
         return {"quant_method": "torchao", "quant_type": "float8_dynamic_activation_float8_weight"}
     if kind == "mlx":
         return {"quant_method": "mlx", "bits": int(bits[0]), "group_size": 64 if group_size is None else group_size}
+    if kind == "hqq":
+        weights = {"nbits": int(bits[0]), "group_size": 64 if group_size is None else group_size}
+        return {"quant_method": "hqq", "quant_config": {"weight_quant_params": weights}}
     if kind in ("exl2", "exl3"):
         return {"quant_method": kind, "bits": float(bits.removesuffix("bpw")), "head_bits": 6.0}
     return {"quant_method": "gguf", "mix": storage.upper()}

@@ -55,6 +55,34 @@ def test_gguf_by_ollamas_tag_or_by_the_mix() -> None:
     assert median(errors) < 0.015
 
 
+def test_every_kind_of_export_name() -> None:
+    # what each name says: its base in the bundled spelling, and the storage by the rule of its ending
+    for row in rows("export_kinds.csv"):
+        model = load_model(row["name"])
+        config = model.spec.quantization_config or {}
+        stored = config.get("mix") or scheme_from_config(model.spec).label
+        assert (model.base, stored) == (row["base"], row["stored_as"]), row["name"]
+        assert model.spec.assumed, row["name"]
+        assert model.notes, row["name"]
+
+
+def test_the_first_exports_of_deepseek_keep_attention_and_the_second_pack_its_output() -> None:
+    # the tensor list of R1-0528-FP4: o_proj [7168, 16384] BF16; 61 layers x 7,168 x 16,384 at 2 B against 4.5 bits
+    first, second = (load_model(f"nvidia/DeepSeek-R1-0528-FP4{end}") for end in ("", "-v2"))
+    packed = 61 * 7168 * 16384
+    difference = stored_bytes(first) - stored_bytes(second)
+    assert abs(difference - packed * (2 - 9 / 16)) < 1 << 20
+    assert first.spec.stated_kv_cache_dtype == "fp8"
+
+
+def test_a_model_that_is_released_in_four_bits_is_planned_so() -> None:
+    # experts of Kimi-K2-Thinking: 60 layers x 384 x 3 x 7,168 x 2,048 at 4 bits and a 16-bit scale for 32
+    model = load_model("moonshotai/Kimi-K2-Thinking")
+    experts = 60 * 384 * 3 * 7168 * 2048
+    rest = model.parameters - experts
+    assert abs(stored_bytes(model) - (experts * 4.5 / 8 + 2 * rest)) < 0.002 * stored_bytes(model)
+
+
 @pytest.mark.parametrize(
     ("name", "base", "method"),
     [
