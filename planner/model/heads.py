@@ -13,6 +13,7 @@ GenericForTokenClassification and GenericForQuestionAnswering (with bias); vLLM 
 from __future__ import annotations
 
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import Final, Literal
 
 from planner.model.config import RawConfig
@@ -28,6 +29,21 @@ _BY_ENDING: Final[tuple[tuple[str, Task], ...]] = (
     ("ForRewardModel", "reward"),
     ("ForQuestionAnswering", "question_answer"),
 )
+# Classes of generating models whose names end in Model alone
+_GENERATING: Final = ("LMHeadModel", "ChatModel", "ChatGLMModel")
+# Published with sentence-transformers' modules.json, which engines take for "pool vectors" although the class
+# generates (vLLM 0.19.1 config/model.py _get_default_runner_type)
+_EMBEDDING_NAMES: Final = (
+    "qwen/qwen3-embedding-*",
+    "qwen/qwen3-vl-embedding-*",
+    "baai/bge-en-icl",
+    "baai/bge-multilingual-gemma2",
+    "alibaba-nlp/gte-qwen*",
+    "intfloat/e5-mistral-*",
+    "salesforce/sfr-embedding-*",
+    "linq-ai/linq-embed-*",
+    "jinaai/jina-embeddings-*",
+)
 _MOST_LABELS: Final = 1 << 20
 
 
@@ -36,8 +52,13 @@ def task_of(spec: ModelSpec) -> Task:
     for ending, task in _BY_ENDING:
         if spec.architecture.endswith(ending):
             return task
-    bare = spec.architecture.endswith("Model") and not spec.architecture.endswith("LMHeadModel")
+    bare = spec.architecture.endswith("Model") and not spec.architecture.endswith(_GENERATING)
     return "embed" if bare or not spec.decoder else "generate"
+
+
+def published_for_embedding(name: str) -> bool:
+    """Whether the model of this Hub id, or the one it is an export of, is published as an embedding model."""
+    return any(fnmatchcase(name.lower(), pattern) for pattern in _EMBEDDING_NAMES)
 
 
 def without_language_head(spec: ModelSpec) -> ModelSpec:

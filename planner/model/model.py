@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from planner.model.caches import CacheLayer, CompressedCache, IndexerCache, KeyValueCache, LatentCache, StateCache
+from planner.model.heads import Task, published_for_embedding, task_of
 from planner.model.sources.stored import StoredTensor
 from planner.model.spec import ModelSpec
 from planner.model.tensors import active_parameters, parameters
@@ -55,6 +56,13 @@ class Model:
     def longest_request(self) -> int:
         """Tokens of the longest request that engines accept for this model."""
         return max(self.stretched, self.spec.max_position_embeddings)
+
+    @cached_property
+    def task(self) -> Task:
+        """What it is for, by its class, and by its name where the class does not say it."""
+        found = task_of(self.spec)
+        named = found == "generate" and (published_for_embedding(self.id) or published_for_embedding(self.base))
+        return "embed" if named else found
 
     @cached_property
     def active_parameters(self) -> int:

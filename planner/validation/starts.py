@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from planner.engines.vllm.deployment import Deployment
+from planner.engines.vllm.drafts import draft_of
 from planner.engines.vllm.instances import plan_serving
-from planner.engines.vllm.json_inputs import draft_model_of
 from planner.engines.vllm.plan import VllmPlan
 from planner.errors import PlannerError, UnknownGpu
 from planner.hardware.gpus import Gpu, find_gpu, load_gpus, unnamed_gpu
@@ -125,7 +125,8 @@ def read_start(case: Case) -> Start | str:
             deployment = replace(deployment, **stated)
         except (PlannerError, ValueError, TypeError) as error:
             return f"flags not understood: {error}"
-    if draft_model_of(deployment.speculative_config) is not None:
+    draft = draft_of(model, deployment)
+    if draft is not None and draft.model is None:
         unknown.append("draft model")
     assumed = () if deployment.gpu_memory_utilization is not None or _fixed(deployment) else ("default utilisation",)
     return Start(case, model, deployment, version is not None, memory is not None, tuple(unknown), assumed, left)

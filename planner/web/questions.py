@@ -19,8 +19,13 @@ _MOST_VALUES: Final = 100
 _LONGEST_VALUE: Final = 4096
 # what a model may be called here: nothing that could be a path of the machine
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.+-]*(?:/[\w.+-]+)?(?::[\w.+-]+)?")
+# a value in JSON that could be a path: it begins with one of these signs, or climbs
+_PATH_IN_JSON: Final = re.compile(r"""["']\s*(?:[/~.\\]|[A-Za-z]:)|\.\.|\\u""")
+_DRAFT_PATHS: Final = ("speculative-draft-model-path", "speculative-draft-model")
 # read files of the machine
-_CLOSED: Final = frozenset({"config", "lora-modules", "mmproj", "model-draft"})
+_CLOSED: Final = frozenset(
+    {"config", "lora-modules", "mmproj", "model-draft", "speculative-draft-model-path", "speculative-draft-model"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,10 @@ def _words(engine: Engine, key: str, value: Any) -> list[str]:
     if name in _CLOSED:
         raise UsageError(f"{name}: files of the machine are not read here", field=name)
     text = str(value)
+    if name == "speculative-config" and re.search(_PATH_IN_JSON, text):
+        raise UsageError(
+            "speculative-config: name the draft model; files are not read here", field="speculative_config"
+        )
     if len(text) > _LONGEST_VALUE:
         raise UsageError(f"{name}: longer than {_LONGEST_VALUE:,} characters", field=name)
     one = _declared(engine).get(name)

@@ -72,6 +72,14 @@ def test_an_input_that_is_a_file_is_not_read(address: str, name: str) -> None:
     assert _asked(address, **{name: "/etc/passwd"})[0] == 422
 
 
+@pytest.mark.parametrize("draft", ["/etc", "../x", "~/x", "\\u002fetc", "C:\\\\x"])
+def test_a_draft_is_a_name_too(address: str, draft: str) -> None:
+    config = f'{{"method": "draft_model", "num_speculative_tokens": 3, "model": "{draft}"}}'
+    status, answered = _asked(address, speculative_config=config)
+    assert status == 422
+    assert "not read here" in str(answered)
+
+
 def test_a_wrong_value_names_its_field(address: str) -> None:
     status, answered = _asked(address, gpu="no such card")
     assert status == 422

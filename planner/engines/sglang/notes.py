@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from planner.contract.lengths import refused_note
 from planner.contract.workload import Workload
+from planner.engines.sglang.budget.drafts import separate_draft
 from planner.engines.sglang.budget.stages import Stage
 from planner.engines.sglang.pool.pools import Pools
 from planner.engines.sglang.resolve import Resolved
@@ -40,6 +41,9 @@ def plan_notes(
     if refused is not None:
         notes.append(refused.replace("--max-model-len", "--context-length"))
     notes += _passed_notes(resolved)
+    draft = separate_draft(model, resolved)
+    if draft is not None:
+        notes.append(draft.note)
     asked = resolved.asked
     if asked.already_used_bytes:
         notes.append(

@@ -9,6 +9,7 @@ from planner.contract.component import SIDES, Component, Side, total
 from planner.contract.plan import Cache, Device, Load, ServingPlan, StartupError, Verdict, WorkloadPoint
 from planner.contract.workload import ONE_REQUEST, Workload
 from planner.engines.sglang import startup
+from planner.engines.sglang.budget.drafts import separate_draft
 from planner.engines.sglang.budget.outside import outside_of
 from planner.engines.sglang.budget.stages import Stage, stages_of
 from planner.engines.sglang.budget.weights import scheme_of, weights_of
@@ -221,10 +222,9 @@ def _unknown(model: Model, resolved: Resolved) -> tuple[str, ...]:
             f"the pools of DeepSeek-V4 in SGLang {resolved.asked.engine_version}: only 0.5.12 is described; the figures"
             " are its"
         )
-    if resolved.drafts is not None and resolved.asked.speculative_draft_model_path:
-        found.append(
-            "the weights and rows of --speculative-draft-model-path: plan that model too, or leave the option out"
-        )
+    draft = separate_draft(model, resolved)
+    if draft is not None and draft.model is None:
+        found.append(draft.note)
     return tuple(found)
 
 

@@ -24,6 +24,7 @@ from planner.engines.vllm.json_inputs import (
     images_of,
     items_of,
     pixels_of,
+    proposed_tokens_of,
     read_json,
     read_limits,
     read_overrides,
@@ -338,6 +339,11 @@ class Deployment(Card):
     def draft_tokens(self) -> int:
         """Tokens that the model's own draft layers propose."""
         return self.num_speculative_tokens or draft_tokens_of(self.speculative_config)
+
+    @property
+    def proposed_tokens(self) -> int:
+        """Tokens that are proposed at once, by draft layers, a separate model or from the text."""
+        return self.num_speculative_tokens or proposed_tokens_of(self.speculative_config)
 
     @staticmethod
     def settle(given: Mapping[str, Any]) -> dict[str, Any]:

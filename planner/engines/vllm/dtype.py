@@ -14,6 +14,7 @@ from typing import Final
 
 from planner.engines.vllm.deployment import Deployment
 from planner.engines.vllm.tables.profile import parse_version
+from planner.engines.vllm.tasks import pools
 from planner.errors import UsageError
 from planner.model.model import Model
 from planner.model.sources.held_types import plain_type_held
@@ -95,8 +96,8 @@ def _supported(deployment: Deployment) -> tuple[str, ...]:
 def _automatic(model: Model, deployment: Deployment, rule: _Rule, notes: list[str]) -> str:
     kind, config = model.spec.model_type, model.spec.dtype
     supported = [one for one in _supported(deployment) if one != "float16" or kind not in rule.unstable_in_float16]
-    pools = (deployment.pools or not model.spec.decoder) and rule.pooling in supported
-    preferred = rule.pooling if pools else supported[0]
+    pooling = (pools(model, deployment) or not model.spec.decoder) and rule.pooling in supported
+    preferred = rule.pooling if pooling else supported[0]
     chosen, said = config, f"the checkpoint is {config}"
     if chosen is None and rule.stored_counts and (chosen := plain_type_held(model.stored)) is not None:
         said = f"the config states no dtype and the files hold {chosen}"

@@ -109,24 +109,37 @@ def draft_tokens_of(text: str | None) -> int:
     return int(config["num_speculative_tokens"]) if config and "mtp" in _method(config).lower() else 0
 
 
-def draft_model_of(text: str | None) -> str | None:
-    """The separate model that proposes tokens; None where there is none."""
+def separate_draft_of(text: str | None, *, own_drafts: bool = True) -> tuple[str, str] | None:
+    """(name, method) of the separate model that proposes tokens, the method "" where it is not stated; None: none.
+
+    Args:
+        own_drafts: the target has draft layers of its own, which "mtp" then means.
+    """
     config = _object(text)
     method = _method(config) if config else "mtp"
-    if "mtp" in method.lower() or method in _WITHOUT_WEIGHTS:
+    if ("mtp" in method.lower() and (own_drafts or not config.get("model"))) or method in _WITHOUT_WEIGHTS:
         return None
-    return str(config.get("model") or method)[:200]
+    return str(config.get("model") or method)[:200], str(config.get("method") or "")[:40].lower()
+
+
+def draft_ways_of(text: str | None) -> int | None:
+    """GPUs that cut the draft, where the configuration states them."""
+    ways = _object(text).get("draft_tensor_parallel_size")
+    return ways if type(ways) is int and 1 <= ways <= _MOST_TOKENS else None
+
+
+def proposed_tokens_of(text: str | None) -> int:
+    """Tokens that are proposed at once, by any method."""
+    tokens = _object(text).get("num_speculative_tokens")
+    return tokens if type(tokens) is int else 0
 
 
 def speculation_notes(text: str | None) -> tuple[str, ...]:
-    """What a reader should know of the configuration."""
+    """What a reader should know of a configuration without a separate model."""
     config = _object(text)
-    if not config or "mtp" in _method(config).lower():
+    if not config or _method(config) not in _WITHOUT_WEIGHTS:
         return ()
-    draft = draft_model_of(text)
-    if draft is None:
-        return (f"--speculative-config: {_method(config)} takes its proposals from the text, without weights",)
-    return (f"--speculative-config: the draft model {draft[:80]} is not counted; its weights and cache come on top",)
+    return (f"--speculative-config: {_method(config)} takes its proposals from the text, without weights",)
 
 
 def _method(config: dict[str, Any]) -> str:

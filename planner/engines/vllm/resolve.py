@@ -8,6 +8,7 @@ from typing import Final
 from planner.contract.inputs import check
 from planner.engines.vllm.checks import check_block_size, check_capability, check_context_parallel, check_together
 from planner.engines.vllm.deployment import Deployment
+from planner.engines.vllm.drafts import draft_of
 from planner.engines.vllm.dtype import ELEMENT_BYTES, resolve_dtype
 from planner.engines.vllm.json_inputs import override_notes, overrides_of, speculation_notes
 from planner.engines.vllm.options import check_release, notes_on_options
@@ -15,6 +16,7 @@ from planner.engines.vllm.tables.architectures import architecture_note, newest_
 from planner.engines.vllm.tables.first_v1 import why_v0
 from planner.engines.vllm.tables.profile import DEFAULT_VERSION, EngineProfile, parse_version, profile_with_runner
 from planner.engines.vllm.tables.version_band import version_note
+from planner.engines.vllm.tasks import task_note
 from planner.errors import UsageError
 from planner.memory.ggml.mixes import is_mix
 from planner.memory.schemes.stored_scheme import scheme_from_stored
@@ -101,10 +103,19 @@ def resolve(model: Model, deployment: Deployment) -> Resolved:
             " VLLM_ALLOW_LONG_MAX_MODEL_LEN: what is computed beyond them may be wrong"
         )
     notes += [*override_notes(deployment.hf_overrides), *speculation_notes(deployment.speculative_config)]
-    if deployment.draft_tokens and not model.spec.draft_layers:
-        notes.append("the model has no draft layers of its own: what a separate draft model takes is not counted")
+    draft = draft_of(model, deployment)
+    unknown: tuple[str, ...] = ()
+    if draft is not None:
+        notes.append(f"--speculative-config: {draft.note}")
+        unknown = (draft.note,) if draft.model is None else ()
+    elif deployment.draft_tokens and not model.spec.draft_layers:
+        unknown = ("the draft layers: the model has none of its own; name the draft model in --speculative-config",)
     notes += notes_on_options(deployment, profile)
-    said = (architecture_note(model.spec.architecture, profile.version), version_note(profile))
+    said = (
+        architecture_note(model.spec.architecture, profile.version),
+        version_note(profile),
+        task_note(model, deployment),
+    )
     notes += [note for note in said if note is not None]
     tokens, sequences = batch_defaults(model, deployment, profile, total, length)
     recurrent = any(isinstance(cache, StateCache) for cache in model.caches)
@@ -134,6 +145,7 @@ def resolve(model: Model, deployment: Deployment) -> Resolved:
         hybrid_manager=_hybrid_manager(model, deployment, profile, notes),
         state_mode=mode,
         notes=tuple(notes),
+        unknown=unknown,
     )
 
 

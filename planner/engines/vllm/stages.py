@@ -223,7 +223,7 @@ def pool_of(model: Model, resolved: Resolved, form: CacheFormat, layers: slice) 
         tokens_in_flight=resolved.max_num_batched_tokens * _batches_in_flight(model, resolved),
         hybrid_manager=resolved.hybrid_manager,
         state_mode=resolved.state_mode,
-        speculative_tokens=asked.draft_tokens,
+        speculative_tokens=asked.proposed_tokens,
         context_parallel_size=asked.decode_context_parallel_size,
         attention_alignment=_alignment(model, resolved),
     )
@@ -237,6 +237,7 @@ def pool_of(model: Model, resolved: Resolved, form: CacheFormat, layers: slice) 
         resolved.profile,
         resolved.dtype,
         asked.mamba_ssm_cache_dtype,
+        asked.speculative_config,
     )
     found = model.memo.get(key)
     if isinstance(found, tuple):

@@ -106,8 +106,8 @@ def test_data_parallel_attention_replicates_attention_and_shares_experts() -> No
 def test_what_is_not_known_is_said() -> None:
     later = plan("deepseek-ai/DeepSeek-V4-Flash", gpu=find_gpu("H200"), tp_size=4, engine_version="0.5.20")
     assert later.verdict == "unknown" and "0.5.12" in later.unknown[0]
-    draft = plan(engine_version="0.5.20", speculative_algorithm="EAGLE3", speculative_draft_model_path="x/y")
-    assert draft.verdict == "unknown" and "--speculative-draft-model-path" in draft.unknown[0]
+    draft = plan(engine_version="0.5.20", speculative_algorithm="STANDALONE", speculative_draft_model_path="x/y")
+    assert draft.verdict == "unknown" and "draft model x/y" in draft.unknown[0]
 
 
 def test_a_context_beyond_the_model_is_refused_unless_allowed() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from planner import Deployment, ServingPlan, find_gpu, load_model, plan_serving
+from planner.model.from_config import model_from_config
+from planner.model.names.bundled import bundled_file
 from planner.units import GIB
 
 EMBEDDING = "Qwen/Qwen3-Embedding-8B"
@@ -45,3 +49,37 @@ def test_what_makes_a_pooling_model(options: dict[str, object]) -> None:
 def test_a_tied_head_stays_as_the_embedding() -> None:
     tied = [plan("Qwen/Qwen2.5-0.5B-Instruct", **more).budget.weights.numel for more in ({}, {"runner": "pooling"})]
     assert tied[0] == tied[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture", "labels", "numel"),
+    [
+        # the head of 128,256 x 4,096 becomes one row, or three rows with biases
+        ("meta-llama/Llama-3.1-8B-Instruct", "LlamaForSequenceClassification", 1, 7_504_928_768),
+        ("meta-llama/Llama-3.1-8B-Instruct", "LlamaForTokenClassification", 3, 7_504_924_672 + 3 * 4097),
+        # 152,064 x 3,584 becomes two matrices with biases
+        ("Qwen/Qwen2.5-7B-Instruct", "Qwen2ForRewardModel", 1, 7_070_619_136 + 3584 * 3585 + 3585),
+        ("Qwen/Qwen3-8B", "Qwen3Model", 2, 8_190_735_360 - 151_936 * 4096),
+    ],
+)
+def test_the_class_of_the_config_makes_a_pooling_model(name: str, architecture: str, labels: int, numel: int) -> None:
+    values = json.loads(bundled_file(name).read_text()) | {"architectures": [architecture], "num_labels": labels}
+    model = model_from_config(values, name="tuned", origin="test")
+    found = plan_serving(model, Deployment(gpu=find_gpu("H100"), engine_version="0.19.0", max_model_len=8192))
+    assert found.budget.weights.numel == numel
+    peak = found.budget.component("activation_peak")
+    assert peak is not None and "sampler" not in peak.formula.split("; the lesser")[0].replace("sampler needs", "")
+    assert any("vLLM pools" in note for note in found.notes)
+    kept = plan_serving(
+        model, Deployment(gpu=find_gpu("H100"), engine_version="0.19.0", max_model_len=8192, runner="generate")
+    )
+    assert not any("vLLM pools" in note for note in kept.notes)
+
+
+def test_an_embedding_model_pools_by_itself() -> None:
+    """Its sentence-transformers modules say so; the weights are those of the printed start above."""
+    found = plan(EMBEDDING, max_model_len=8192, max_num_batched_tokens=8192)
+    assert found.budget.weights.numel == 7_567_356_928
+    assert plan(EMBEDDING, max_model_len=8192, runner="generate").budget.weights.numel > 8_000_000_000
+    for name in ("zai-org/chatglm3-6b", "OpenGVLab/InternVL3-8B"):
+        assert not any("vLLM pools" in note for note in plan(name, max_model_len=8192).notes)

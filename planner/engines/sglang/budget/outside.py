@@ -8,9 +8,10 @@ from __future__ import annotations
 from planner.contract.component import Component
 from planner.engines.sglang.budget.activations import activation_peak, attention_workspace
 from planner.engines.sglang.budget.defaults import decode_graph_sizes, prefill_graph_sizes
+from planner.engines.sglang.budget.drafts import draft_weights
 from planner.engines.sglang.budget.graphs import decode_graphs, prefill_graphs
 from planner.engines.sglang.budget.requests import request_table_bytes
-from planner.engines.sglang.budget.stages import Stage, draft_weights
+from planner.engines.sglang.budget.stages import Stage
 from planner.engines.sglang.pool.pools import Pools
 from planner.engines.sglang.resolve import Resolved
 from planner.engines.sglang.tables.releases import rules_at

@@ -7,8 +7,8 @@ from fractions import Fraction
 
 from planner.contract.component import Component, Side
 from planner.engines.sglang.budget.adapters import adapter_slots
+from planner.engines.sglang.budget.drafts import draft_weights, separate_draft
 from planner.engines.sglang.budget.free_memory import communicators, context, others
-from planner.engines.sglang.budget.spread import Spread
 from planner.engines.sglang.budget.weights import absorbed_bytes, weights_component, weights_of
 from planner.engines.sglang.pool.cells import Cell, cell_of
 from planner.engines.sglang.pool.compressed import compressed_layers, full_token_bytes
@@ -17,12 +17,10 @@ from planner.engines.sglang.pool.states import StateWish, slot_bytes, slots_per_
 from planner.engines.sglang.pool.windows import WindowedCell, windowed_cell
 from planner.engines.sglang.resolve import Resolved
 from planner.engines.sglang.tables.releases import rows_at, rules_at
-from planner.memory.parallel.sharding import Parallelism, stage_layer_counts, stage_slices
+from planner.memory.parallel.sharding import stage_layer_counts, stage_slices
 from planner.memory.quantisation import WeightScheme
-from planner.memory.weights import StageWeights, stage_weights
 from planner.model.model import Model
 from planner.model.spec import Layer
-from planner.model.tensor import Role
 from planner.units import MIB, format_size
 
 
@@ -143,51 +141,6 @@ def _loading(resolved: Resolved) -> Component:
     )
 
 
-def draft_weights(model: Model, resolved: Resolved, scheme: WeightScheme) -> Component | None:
-    """Weights of the model's own draft layers with an embedding and a head of their own; None where nothing is loaded.
-
-    A draft of its own (`--speculative-draft-model-path`) is another model, whose size is not known here.
-    """
-    drafts = resolved.drafts
-    if drafts is None or drafts.algorithm == "NGRAM" or resolved.asked.speculative_draft_model_path:
-        return None
-    spec = model.spec
-    if not spec.draft_layers:
-        return None
-    stage = _draft_stage(model, resolved.spread, scheme)
-    own = sum(size for role, size in stage.by_role if role not in (Role.VISION, Role.AUDIO))
-    shared = stage.role_bytes(Role.EMBEDDING, Role.LM_HEAD)
-    return Component(
-        name="draft_weights",
-        low=own - shared,
-        best=own,
-        high=own,
-        evidence="derived",
-        formula=f"{len(spec.draft_layers)} draft layers, with an embedding and a head of their own {own:,}",
-        source="SGLang 0.5.9 speculative/eagle_worker.py",
-    )
-
-
-def _draft_stage(model: Model, spread: Spread, scheme: WeightScheme) -> StageWeights:
-    """The draft layers on one card, remembered with the model."""
-    key = ("sglang drafts", scheme.label, id(scheme), spread)
-    found = model.memo.get(key)
-    if isinstance(found, StageWeights):
-        return found
-    spec = model.spec
-    parallelism = Parallelism(
-        tensor_parallel_size=spread.attention_parallel_size,
-        data_parallel_size=spread.attention_ranks,
-        enable_expert_parallel=spread.expert_parallel_size > 1,
-    )
-    run = slice(len(spec.layers), len(spec.layers))
-    made = stage_weights(
-        spec, scheme, parallelism, layers=run, first=True, last=True, with_drafts=True, with_towers=False
-    )
-    model.memo[key] = made
-    return made
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Geometry:
     """What the pools follow from that neither memory nor requests change."""
@@ -211,6 +164,7 @@ def _geometry(model: Model, resolved: Resolved, run: slice) -> _Geometry:
         release,
         parallel,
         drafts,
+        asked.speculative_draft_model_path,
         asked.mamba_ssm_dtype,
         resolved.split_windows,
         resolved.window_ratio,
@@ -233,9 +187,12 @@ def _geometry(model: Model, resolved: Resolved, run: slice) -> _Geometry:
 
     compressed = compressed_layers(model.spec)
     drafted = drafts is not None and drafts.algorithm != "NGRAM" and not compressed
+    separate = separate_draft(model, resolved)
+    own_rows = separate.layers if separate is not None and separate.method == "draft_model" else ()
+    rows = own_rows or model.spec.draft_layers or _one_attention_layer(layers)
     made = _Geometry(
         cell=cell(layers, recurrent=model.is_recurrent),
-        draft_cell=cell(model.spec.draft_layers or _one_attention_layer(layers), recurrent=False) if drafted else None,
+        draft_cell=cell(rows, recurrent=False) if drafted else None,
         windowed=windowed_cell(layers, form, parallel) if resolved.split_windows else None,
         full_token_bytes=full_token_bytes(
             compressed, window_ratio=resolved.window_ratio, speculative=drafts is not None

@@ -27,11 +27,13 @@ from planner.engines.vllm.budget.outside_torch import (
     post_profile,
 )
 from planner.engines.vllm.budget.runner import situation_of, uses_v2_runner
+from planner.engines.vllm.drafts import draft_of, draft_states, draft_weights
 from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.storage import is_plain
 from planner.engines.vllm.tables.overhead import overhead
 from planner.engines.vllm.tables.profile import parse_version
 from planner.engines.vllm.tables.version_band import version_band
+from planner.engines.vllm.tasks import pools
 from planner.memory.parallel.sharding import Parallelism
 from planner.memory.quantisation import WeightScheme, quantises_inputs
 from planner.memory.weights import StageWeights, stage_weights
@@ -100,7 +102,7 @@ def stage_budget(
     """
     first, last = stage == 0, stage == stages - 1
     weights = weights_of(model, resolved, scheme, parallelism, layers=layers, first=first, last=last)
-    inside = [_weight_component(model, resolved, scheme, weights, layers)]
+    inside = [_weight_component(model, resolved, scheme, weights, layers, parallelism)]
     adapters = lora_slots(model, resolved, parallelism, layers=layers, first=first, last=last)
     slots_counted = resolved.profile.runner != "v0" or parse_version(resolved.profile.version) >= _V0_COUNTS_SLOTS
     if adapters is not None and slots_counted:
@@ -127,6 +129,10 @@ def stage_budget(
         # made before the weights are loaded: in no term until 0.28
         size, formula = penalty_buffers(model, resolved)
         outside.append(exact("persistent_buffers", size, formula, PENALTIES_SOURCE))
+    if last:
+        states, buffers = draft_states(model, resolved)
+        inside += states
+        outside += buffers
     if graphs is not None:
         estimate, actual = graphs
         silent = uses_v2_runner(model, resolved) and not resolved.profile.v2_graph_estimate
@@ -188,12 +194,12 @@ def weights_of(
         drafts,
         resolved.element_bytes,
         asked.mm_encoder_tp_mode,
-        asked.pools,
+        pools(model, asked),
     )
     found = model.memo.get(key)
     if not isinstance(found, StageWeights):
         found = stage_weights(
-            engine_spec(model, exported=asked.quantization is not None, pools=asked.pools),
+            engine_spec(model, exported=asked.quantization is not None, pools=pools(model, asked)),
             scheme,
             parallelism,
             layers=layers,
@@ -209,7 +215,12 @@ def weights_of(
 
 
 def _weight_component(
-    model: Model, resolved: Resolved, scheme: WeightScheme, weights: StageWeights, layers: slice
+    model: Model,
+    resolved: Resolved,
+    scheme: WeightScheme,
+    weights: StageWeights,
+    layers: slice,
+    parallelism: Parallelism,
 ) -> Component:
     size = weights.total_bytes
     parts = " + ".join(f"{role.value} {gib(size)}" for role, size in weights.by_role)
@@ -241,6 +252,14 @@ def _weight_component(
     if extra.best:
         size += extra.best
         formula += f" + {format_size(extra.best)} that releases from 0.27 on print beyond the tensors"
+    below = above = 0
+    assumed = False
+    draft = draft_of(model, resolved.asked) if layers.stop == len(model.spec.layers) else None
+    if draft is not None:
+        low, best, high = draft_weights(draft, resolved, parallelism)
+        below, above, assumed = best - low, high - best, draft.narrow is not None
+        size += best
+        formula += f" + the draft {draft.name[:60]} {gib(best)} GiB" if best else ""
     offload = resolved.asked.cpu_offload_bytes
     if offload:
         movable = size - weights.rope_bytes - weights.role_bytes(Role.EMBEDDING, Role.LM_HEAD)
@@ -251,10 +270,10 @@ def _weight_component(
     slack = 0 if plain else size // 100
     return Component(
         name="weights",
-        low=size - slack - (extra.best - extra.low),
+        low=size - slack - below - (extra.best - extra.low),
         best=size,
-        high=size + slack + (extra.high - extra.best),
-        evidence="exact" if plain and not extra.high else "derived",
+        high=size + slack + above + (extra.high - extra.best),
+        evidence="assumed" if assumed else "exact" if plain and not extra.high else "derived",
         formula=formula,
         source="config.json and vLLM model_executor/layers/linear.py, vocab_parallel_embedding.py",
     )

@@ -11,6 +11,7 @@ from typing import Final
 from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.tables.overhead import Situation
 from planner.engines.vllm.tables.profile import parse_version
+from planner.engines.vllm.tasks import pools
 from planner.hardware.gpus import Gpu
 from planner.hardware.links import reach_of
 from planner.memory import activations as terms
@@ -58,7 +59,7 @@ def situation_of(model: Model, resolved: Resolved) -> Situation:
 
 def samples(model: Model, resolved: Resolved) -> bool:
     """The engine draws tokens, so it has a head over the vocabulary and a sampler."""
-    return model.spec.decoder and not resolved.asked.pools
+    return model.spec.decoder and not pools(model, resolved.asked)
 
 
 def uses_v2_runner(model: Model, resolved: Resolved) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from planner.engines.vllm.drafts import draft_of
 from planner.engines.vllm.pool.cache_type import plain_layers
 from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.tables.profile import parse_version
@@ -24,8 +25,10 @@ def stage_caches(model: Model, resolved: Resolved, form: CacheFormat, layers: sl
     indices = range(*layers.indices(len(model.spec.layers)))
     run = [model.spec.layers[index] for index in indices if index not in plain]
     ends = [model.spec.layers[index] for index in indices if index in plain]
-    if resolved.asked.draft_tokens and layers.stop == len(model.spec.layers):
-        run += model.spec.draft_layers
+    if layers.stop == len(model.spec.layers):
+        run += model.spec.draft_layers if resolved.asked.draft_tokens else ()
+        draft = draft_of(model, resolved.asked)
+        run += draft.layers if draft is not None else ()
     found = _caches(run, resolved, form)
     if ends:
         found += _caches(ends, resolved, cache_format("auto", resolved.dtype))
@@ -53,7 +56,7 @@ def _caches(layers: Sequence[Layer], resolved: Resolved, form: CacheFormat) -> t
         state_dtype=resolved.dtype,
         recurrent_dtype=None if asked.mamba_ssm_cache_dtype == "auto" else asked.mamba_ssm_cache_dtype,
         honour_model_state_dtype=resolved.profile.honours_state_dtype,
-        speculative_tokens=asked.draft_tokens,
+        speculative_tokens=asked.proposed_tokens,
     )
 
 
