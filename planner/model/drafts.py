@@ -69,10 +69,7 @@ def read_draft(target: Model, name: str, method: str, *, shares_embedding: bool)
         method: "eagle", "eagle3", "draft_model", "mtp"; "": by the name and the config.
         shares_embedding: the engine gives an EAGLE head the target's embedding.
     """
-    try:
-        read = load_model(name)
-    except PlannerError:
-        read = None
+    read = _read(name)
     kind = method or _method_of(name, read)
     if kind in HEADS and read is None:
         narrow, best, wide = (
@@ -93,6 +90,15 @@ def read_draft(target: Model, name: str, method: str, *, shares_embedding: bool)
     read = replace(read, spec=replace(read.spec, rope_tables=tables), memo={})
     note = f"the draft {name[:80]} ({kind}) is counted: its weights with the model's, its layers in the same cache"
     return Draft(name=name, method=kind, model=read, note=note)
+
+
+def _read(name: str) -> Model | None:
+    """The model of that name; no tag of another library, which engines do not read."""
+    try:
+        found = load_model(name)
+    except PlannerError:
+        return None
+    return None if any(why.startswith("tag ") for why in found.spec.assumed) else found
 
 
 def _method_of(name: str, read: Model | None) -> str:

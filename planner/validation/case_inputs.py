@@ -25,7 +25,7 @@ _ALIASES: Final = {
 _ITEMS: Final = re.compile(r"\b(image|video|audio)s?\W{0,3}(\d{1,6})\b")
 _NODES: Final = re.compile(r"(\d{1,3}) nodes")
 _MTP: Final = re.compile(r"mtp\D*(\d{1,4})?")
-_DRAFT: Final = re.compile(r"^([\w./-]+?)(?: draft)?(?: model)?\W.*?(\d{1,4}) tokens")
+_DRAFT: Final = re.compile(r"^([\w./-]+)(?: draft)?(?: model)?[^\w./-].*?(\d{1,4}) tokens")
 _LEFT_TO_THE_ENGINE: Final = ("None", "default", "auto")
 _WITHOUT_WEIGHTS: Final = ("ngram", "suffix")
 
