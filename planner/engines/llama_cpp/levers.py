@@ -159,5 +159,5 @@ def _weights(plan: LlamaPlan) -> Iterator[Lever]:
             before=present,
             values=later,
             changes=lambda value: {"quantization": value},
-            flag=lambda value: f"{value} file of the model",
+            flag=lambda value: f"-q {value}",
         )

@@ -29,10 +29,8 @@ def command_words(plan: SglangPlan) -> Sequence[str]:
     if asked.allow_longer_context:
         words.append("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1")
     words += [*PROGRAM, "--model-path", name]
-    always: dict[str, Any] = {
-        "context_length": resolved.context_length,
-        "mem_fraction_static": _short(resolved.mem_fraction_static),
-    }
+    # a context that was not asked for stays unasked: the engine caps captured prefills by the option alone
+    always: dict[str, Any] = {"mem_fraction_static": _short(resolved.mem_fraction_static)}
     leave = [] if online else ["quantization"]
     words += words_of(asked, always=always, leave=leave)
     words += asked.passed
