@@ -1,4 +1,4 @@
-"""Every line that can be pasted gives what it says: levers, plans, smallest cards, commands, of every engine and of train.
+"""Every line that can be pasted gives what it says: levers, plans, smallest cards, commands, of engines and of train.
 
 The questions are drawn at random from a fixed seed; each printed flag or command is asked again as a user would.
 """
