@@ -1,22 +1,24 @@
-"""`vram-planner`: one module a command, imported only when that command is asked for."""
+"""`vram-planner`: one module a command, imported only when that command is asked for.
+
+Little is imported here, so that Ctrl-C finds `main` as soon as it can.
+"""
 
 from __future__ import annotations
 
-import ast
 import io
 import os
 import sys
-from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import InspectLoader
-from importlib.util import find_spec
-from typing import Final, NoReturn
-
-import typer
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from planner.errors import PlannerError
 from planner.printable import without_controls
 from planner.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import typer
 
 COMMANDS: Final = {
     "serve": ("planner.cli.serve", "serve"),
@@ -44,6 +46,8 @@ _BY_DECLARATION: Final = ("serve", "train", "explain", "compare", "size", "pick"
 
 def build_app(names: Sequence[str] = ()) -> typer.Typer:
     """The application with these commands (default: the list of all, none of which is imported)."""
+    import typer  # commands that read their words by their declaration do without it
+
     app = typer.Typer(
         name="vram-planner",
         help="Says by arithmetic, before you rent a GPU, whether a model fits. Exit status: 0 fits or tight, 1 does"
@@ -76,6 +80,10 @@ def build_app(names: Sequence[str] = ()) -> typer.Typer:
 
 def about(name: str) -> str:
     """What a command says of itself, read from its source: importing all of them takes a second and a half."""
+    import ast
+    from importlib.abc import InspectLoader
+    from importlib.util import find_spec
+
     module, function = COMMANDS[name]
     spec = find_spec(module)
     assert spec is not None and isinstance(spec.loader, InspectLoader)
@@ -89,7 +97,14 @@ def _listed() -> None:
 
 
 def main() -> None:
-    """Entry point: run the command; a user's mistake is one line on stderr and exit status 2."""
+    """Entry point: run the command; a user's mistake is one line on stderr and status 2, Ctrl-C one line and 130."""
+    try:
+        _main()
+    except KeyboardInterrupt:
+        _fail("interrupted", 130)
+
+
+def _main() -> None:
     arguments = ["--help" if word == "-h" else word for word in sys.argv[1:] if word != "--debug"]
     debug = len(arguments) != len(sys.argv) - 1
     asked = next((word for word in arguments if not word.startswith("-")), None)
@@ -116,11 +131,11 @@ def main() -> None:
         if debug:
             raise
         _fail(f"{error.filename or 'the output'}: {error.strerror or error}")
-    except KeyboardInterrupt:
-        sys.exit(130)
     except Exception as error:
         # typer's own usage errors: they format themselves, without traceback
         message = getattr(error, "format_message", None)
+        if type(error).__name__ == "Abort":  # what typer makes of Ctrl-C
+            raise KeyboardInterrupt from None
         if debug:
             raise
         if message is None:

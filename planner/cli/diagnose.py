@@ -23,6 +23,7 @@ from planner.diagnosis.length_tiers import (
 )
 from planner.errors import SourceError, UsageError
 from planner.report.diagnosis import render_diagnosis
+from planner.standard_input import read_standard_input
 
 FORMATS = ("table", "json", "csv", "markdown")
 _MOST_LENGTHS_BYTES = 256 << 20
@@ -171,9 +172,7 @@ def _buckets(asked: Asked) -> Buckets:
 
 def _lengths_text(lengths: str) -> str:
     if lengths == "-":
-        if sys.stdin is None:
-            raise SourceError("standard input is closed; give a file of lengths")
-        return _read(sys.stdin.buffer.read(_MOST_LENGTHS_BYTES + 1), "standard input")
+        return _read(read_standard_input(_MOST_LENGTHS_BYTES + 1), "standard input")
     path = Path(lengths)
     try:
         if not path.is_file():

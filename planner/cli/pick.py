@@ -24,6 +24,7 @@ from planner.report.printer import Width
 from planner.serving.pick.candidates import Pick, best_format_each, candidate_cards, picks, ranked
 from planner.serving.pick.models import Wanted, by_parameters, models_that_run
 from planner.serving.prices import Prices, listed_prices, stated_prices, unused_prices
+from planner.standard_input import read_standard_input
 
 PICK: Final = "Pick"
 _USUAL_LENGTH: Final = 8192
@@ -153,7 +154,11 @@ def pick(words: Sequence[str]) -> int:
 def _cards(names: Iterable[str]) -> tuple[Cards, ...]:
     found: list[Cards] = []
     for name in names:
-        found += cards_of_listing(sys.stdin.read(1 << 20)) if name == "-" else parse_cards(name)
+        found += (
+            cards_of_listing(read_standard_input(1 << 20).decode("utf-8", "replace"))
+            if name == "-"
+            else parse_cards(name)
+        )
     return merged(found)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from planner.errors import SourceError
+from planner.standard_input import standard_input
 
 Kind = Literal["text", "pickle", "json"]
 _PEEK_BYTES = 512
@@ -91,12 +92,7 @@ def opened(path: str) -> Iterator[Source]:
         SourceError: it does not exist, is a folder, or cannot be read.
     """
     if path == STDIN:
-        if sys.stdin is None or sys.stdin.closed:
-            raise SourceError("standard input is closed; give a file")
-        stream = getattr(sys.stdin, "buffer", None)
-        if stream is None:
-            raise SourceError("standard input holds no bytes; give a file")
-        yield _bounded(stream)
+        yield _bounded(standard_input())
         return
     name = shown(path)
     try:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from planner.errors import SourceError, UsageError
 from planner.launches.reading import LARGEST_TEXT
+from planner.standard_input import read_standard_input
 
 _MOST_FILES: Final = 500
 _SKIPPED: Final = ("node_modules", "__pycache__", "venv", "site-packages")
@@ -52,7 +52,7 @@ def sources_of(source: str) -> Iterator[Source]:
         UsageError: neither a file nor a command.
     """
     if source == "-":
-        yield Source(_decoded(sys.stdin.buffer.read(LARGEST_TEXT + 1), "standard input"), "")
+        yield Source(_decoded(read_standard_input(LARGEST_TEXT + 1), "standard input"), "")
     elif "\n" not in source and len(source) < 4096 and os.path.isdir(source):
         yield from _folder(source)
     elif "\n" not in source and len(source) < 4096 and os.path.exists(source):
