@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from planner.contract.start_log import COMMAND_LINE
+from planner.engines.vllm.log.beside import GIVEN_KV
 from planner.report.measured.accuracy import campaign_rows
 from planner.validation.cases import bundled_vllm_cases
-from planner.validation.scoring import COMMAND_LINE, GIVEN_KV, score, statistics
+from planner.validation.scoring import score, statistics
 
 ROOT = Path(__file__).resolve().parents[1]
 SHOWN = (

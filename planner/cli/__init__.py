@@ -37,11 +37,11 @@ COMMANDS: Final = {
     "check": ("planner.cli.check", "check"),
     "web": ("planner.cli.web", "web"),
     "validate": ("planner.cli.validate", "validate"),
-    "probe": ("planner.cli.probe", "app"),
+    "probe": ("planner.cli.probe", "probe"),
 }
 
-# commands whose inputs are declared once, elsewhere: they read their words themselves
-_BY_DECLARATION: Final = ("serve", "train", "explain", "compare", "size", "pick", "plan", "check", "diagnose")
+# the small ones, whose options stand in a function's signature; the others read their words by a declaration
+_BY_TYPER: Final = ("models", "gpus", "formats", "engines", "schema", "web")
 
 
 def build_app(names: Sequence[str] = ()) -> typer.Typer:
@@ -70,11 +70,7 @@ def build_app(names: Sequence[str] = ()) -> typer.Typer:
         app.command(name, help=about(name))(_listed)
     for name in names:
         module, function = COMMANDS[name]
-        found = getattr(import_module(module), function)
-        if isinstance(found, typer.Typer):
-            app.add_typer(found, name=name)
-        else:
-            app.command(name)(found)
+        app.command(name)(getattr(import_module(module), function))
     return app
 
 
@@ -156,10 +152,10 @@ def _main() -> None:
 
 def run(asked: str | None, arguments: list[str]) -> object:
     """Run the command and give its exit status."""
-    if asked in _BY_DECLARATION and arguments[0] == asked:
+    if asked in COMMANDS and asked not in _BY_TYPER and arguments[0] == asked:
         module, function = COMMANDS[asked]
         return getattr(import_module(module), function)(arguments[1:])
-    app = build_app([asked] if asked in COMMANDS and asked not in _BY_DECLARATION else ())
+    app = build_app([asked] if asked in _BY_TYPER else [])
     return app(args=arguments, prog_name="vram-planner", standalone_mode=False)
 
 

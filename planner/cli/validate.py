@@ -2,120 +2,231 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from planner.cli.words.deployment_options import GpuMemoryOption, GpuOption
-from planner.errors import NotRecognised, UsageError
-from planner.model.load import load_model
+from planner.cli.words.help import print_help
+from planner.cli.words.questions import Asking, read
+from planner.contract.engine import engine_names, find_engine
+from planner.contract.export_name import read_export
+from planner.contract.inputs import inputs_of, option
+from planner.contract.parser import Parsed, dashed, parse
+from planner.contract.workload import Workload
+from planner.errors import UsageError
 from planner.report.measured.accuracy import serving_page
 from planner.report.measured.start_log import render_log
 from planner.report.measured.validation import render_each, render_summary, render_unscored
-from planner.report.rows import Format
-from planner.units import GIB, parse_size
 from planner.validation.cases import load_cases
 from planner.validation.engines.by_engine import ENGINES, bundled, score
-from planner.validation.log import read_log
-from planner.validation.scoring import once_per_start, score_start
-from planner.validation.starts import read_start
+from planner.validation.logged import logged_start, read_start_log
+from planner.validation.scoring import once_per_start
+
+FORMATS = ("table", "json", "csv", "markdown")
+_CASES = "Measured cases"
+_LOG = "A log of yours"
+_ANSWER = "Answer"
 
 
-class By(str, Enum):
-    """What the summary is split by."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is scored, and how it is printed."""
 
-    COMPONENT = "component"
-    MODEL = "model"
-    VERSION = "version"
-    GPU = "gpu"
-
-
-def validate(
-    model: Annotated[
-        str | None, typer.Argument(metavar="[MODEL]", help="With --log: the model that was started, if it says none.")
-    ] = None,
     log: Annotated[
-        Path | None, typer.Option("--log", help="A start-up log of vLLM: plan the same start beside it.")
-    ] = None,
-    gpu: GpuOption = None,
-    gpu_memory: GpuMemoryOption = None,
+        str | None,
+        option("A start-up log: plan the same start beside it.", "--log", panel=_LOG, ours=True, common=True),
+    ] = None
+    launch: Annotated[
+        str | None,
+        option(
+            "What launched it: a command in quotes, a file; read for what the log leaves out.",
+            "--launch",
+            panel=_LOG,
+            ours=True,
+            common=True,
+        ),
+    ] = None
     cases: Annotated[
-        Path | None, typer.Option("--cases", help="Measured cases, one JSON object a line (see docs/json.md).")
-    ] = None,
-    engine: Annotated[
-        str | None, typer.Option("--engine", help=f"The bundled starts of this engine: {', '.join(ENGINES)}.")
-    ] = None,
-    by: Annotated[By, typer.Option("--by", help="Split the errors by this.")] = By.COMPONENT,
-    once: Annotated[bool, typer.Option("--once", help="Count each distinct start once.")] = False,
+        str | None,
+        option(
+            "Measured cases, one JSON object a line (see docs/json.md).",
+            "--cases",
+            panel=_CASES,
+            ours=True,
+            common=True,
+        ),
+    ] = None
+    by: Annotated[
+        str,
+        option(
+            "Split the errors by this.",
+            "--by",
+            panel=_CASES,
+            choices=("component", "model", "version", "gpu"),
+            ours=True,
+            common=True,
+        ),
+    ] = "component"
+    once: Annotated[bool, option("Count each distinct start once.", "--once", panel=_CASES, ours=True, common=True)] = (
+        False
+    )
     unscored: Annotated[
-        bool, typer.Option("--unscored", help="List the cases that were not scored instead, and why.")
-    ] = False,
+        bool,
+        option(
+            "List the cases that were not scored instead, and why.",
+            "--unscored",
+            panel=_CASES,
+            ours=True,
+            common=True,
+        ),
+    ] = False
     each: Annotated[
-        bool, typer.Option("--each", help="List every case with planned, measured and error (also --format csv).")
-    ] = False,
-    page: Annotated[bool, typer.Option("--accuracy-page", help="Print the accuracy page in Markdown.")] = False,
-    format: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TABLE,
-) -> None:
+        bool,
+        option(
+            "List every case with planned, measured and error (also --format csv).",
+            "--each",
+            panel=_CASES,
+            ours=True,
+            common=True,
+        ),
+    ] = False
+    accuracy_page: Annotated[
+        bool, option("Print the accuracy page in Markdown.", "--accuracy-page", panel=_ANSWER, ours=True, common=True)
+    ] = False
+    format: Annotated[
+        str, option("How to print.", "--format", panel=_ANSWER, choices=FORMATS, ours=True, common=True)
+    ] = "table"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfEngine:
+    """Whose bundled starts, or whose log."""
+
+    engine: Annotated[
+        str | None,
+        option(
+            f"The bundled starts of this engine ({', '.join(ENGINES)}); with --log, whose log it is.",
+            "--engine",
+            panel=_CASES,
+            ours=True,
+            common=True,
+        ),
+    ] = None
+
+
+def validate(words: Sequence[str]) -> int:
     """Score the planner against measured starts: errors by figure, and why cases were left out.
 
     The bundled starts of vLLM, or of --engine; cases of a file may be of any of these engines.
 
-    With --log, vLLM's flags, memory lines and errors are read from a start-up log, the same start is planned, and
-    planned and measured stand side by side; --format json also prints the start, under `case`, as a case for --cases
-    (name its card with --gpu: logs seldom do). Logs of SGLang and TensorRT-LLM are read the same way.
+    With --log the flags, memory lines and errors of a start-up log are read, the same start is planned, and planned
+    and measured stand side by side. Every option of serve may stand beside it for what the log does not say (logs
+    seldom name their card: --gpu), and --launch takes the command or manifest that started it. --format json also
+    prints the start, under `case`, as a case for --cases.
 
     Examples: vram-planner validate; vram-planner validate --by version; vram-planner validate --cases mine.jsonl;
-    vram-planner validate --log serve.log meta-llama/Llama-3.1-8B-Instruct --gpu H100
+    vram-planner validate --log serve.log meta-llama/Llama-3.1-8B-Instruct --gpu H100; vram-planner validate --log
+    serve.log --launch docker-compose.yml
     """
-    if log is not None:
-        typer.echo(_compare_log(log, model, gpu, gpu_memory, format.value))
-        return
-    if model is not None or gpu is not None or gpu_memory is not None:
-        raise UsageError("MODEL, --gpu and --gpu-memory belong to --log FILE", field="log")
-    if engine is not None and engine not in ENGINES:
-        raise UsageError(f"--engine {engine[:30]!r}: starts of {', '.join(ENGINES)} are bundled", field="engine")
-    if engine is not None and cases is not None:
+    if any(word in ("--help", "-h", "--help-all") for word in words):
+        everything = "--help-all" in words
+        engine = find_engine(_stated(words, "--engine") or "vllm")
+        records: tuple[type, ...] = (Asked, OfEngine, *((engine.Deployment, Workload) if everything else ()))
+        print_help("validate", validate.__doc__ or "", records, everything=everything, subject="[MODEL]")
+        return 0
+    if _stated(words, "--log") is not None:
+        print(_compare_log(words))
+        return 0
+    asked = _without_log(words)
+    engine_name = asked.record(OfEngine).engine
+    own = asked.record(Asked)
+    if engine_name is not None and engine_name not in ENGINES:
+        raise UsageError(f"--engine {engine_name[:30]!r}: starts of {', '.join(ENGINES)} are bundled", field="engine")
+    if engine_name is not None and own.cases is not None:
         raise UsageError("--engine is of the bundled starts; those of --cases say their engine", field="engine")
-    measured = load_cases(cases) if cases is not None else bundled(engine or "vllm")
+    print(_scored(own, engine_name), end="" if own.accuracy_page else "\n")
+    return 0
+
+
+def _scored(asked: Asked, engine: str | None) -> str:
+    measured = load_cases(Path(asked.cases)) if asked.cases is not None else bundled(engine or ENGINES[0])
     rows, left = score(measured)
-    if once:
+    if asked.once:
         rows = once_per_start(rows)
-    if page:
-        typer.echo(serving_page(measured, rows, left), nl=False)
-        return
-    query = {"cases": str(cases) if cases else "bundled", "by": by.value, "once": once}
-    if cases is None:
-        query["engine"] = engine or "vllm"
-    if each:
-        typer.echo(render_each(rows, left, format=format.value, query=query))
-        return
-    if unscored:
-        typer.echo(render_unscored(left, format=format.value, query=query))
-        return
-    typer.echo(render_summary(rows, left, by=by.value, format=format.value, query=query))
+    if asked.accuracy_page:
+        return serving_page(measured, rows, left)
+    query: dict[str, object] = {"cases": asked.cases or "bundled", "by": asked.by, "once": asked.once}
+    if asked.cases is None:
+        query["engine"] = engine or ENGINES[0]
+    if asked.each:
+        return render_each(rows, left, format=asked.format, query=query)
+    if asked.unscored:
+        return render_unscored(left, format=asked.format, query=query)
+    return render_summary(rows, left, by=asked.by, format=asked.format, query=query)
 
 
-def _compare_log(path: Path, model: str | None, gpu: str | None, gpu_memory: str | None, format: str) -> str:
+def _compare_log(words: Sequence[str]) -> str:
+    path, source = str(_stated(words, "--log")), _stated(words, "--launch")
+    launched = parsed = None
+    log = read_start_log(Path(path), engine=_stated(words, "--engine"))
+    engine = log.engine
+    if source is not None:
+        from planner.cli.words.launched import launched_by  # readers of every form; only for this
+
+        launched = launched_by(source, engine=engine.name)
+        parsed = read(engine, (engine.Deployment, Workload, Asking), launched.words)
+    stated = read(engine, (engine.Deployment, Workload, Asking, Asked), words)
+    asked = stated.record(Asked)
+    asking = stated.record(Asking)
+    given = [one.spelling for one in inputs_of(Asked) if one.option.panel == _CASES and one.name in stated.given]
+    if given:
+        raise UsageError(f"{given[0]} is of measured cases; --log FILE is one start", field="log")
+    text = stated.positional[0] if stated.positional else asking.model
+    model, export = read_export(text) if text is not None else (None, {})
+    if export:
+        stated = Parsed(positional=(), given={**export, **stated.given}, typed=stated.typed, passed=stated.passed)
+    found = logged_start(
+        log,
+        model=model or (log.model is None and launched and launched.model) or None,
+        stated=stated,
+        launched=parsed,
+        workload=stated.record(Workload),
+    )
+    return render_log(found, format=asked.format)
+
+
+def _stated(words: Sequence[str], name: str) -> str | None:
+    """The value of an option before the declarations that read it are known."""
+    for index, word in enumerate(words):
+        spelled, equals, value = dashed(word).partition("=")
+        if spelled == name:
+            return value if equals else words[index + 1] if index + 1 < len(words) else ""
+    return None
+
+
+def _without_log(words: Sequence[str]) -> Parsed:
+    """The words by the command's own declaration.
+
+    Raises:
+        UsageError: an input of serve, which belongs to --log; or as `parse`.
+    """
     try:
-        log = read_log(path)
-    except NotRecognised:
-        log = None
-    if log is None or log.engine != "vllm":
-        from planner.validation.engines.engine_log import logged_start  # a log of vLLM does not need it
-
-        found = logged_start(path, model=model, gpu=gpu, gpu_memory=gpu_memory)
-        return render_log(found.log, found.case, found.rows, found.unscored, found.plan, format=format)
-    name = model or log.flags.get("model")
-    size = parse_size(gpu_memory, option="--gpu-memory") / GIB if gpu_memory is not None else None
-    if not isinstance(name, str):
-        raise UsageError("the log names no model: pass it, validate --log FILE MODEL", field="model")
-    case = log.as_case(path.name, name, gpu=gpu, gpu_memory_gib=size)
-    load_model(name)
-    start = read_start(case)
-    if isinstance(start, str):
-        raise UsageError(f"this start cannot be planned: {start}", field="log")
-    plan = start.plan()
-    rows, unscored = score_start(start, plan)
-    return render_log(log, case, rows, unscored, plan, format=format)
+        parsed = parse((Asked, OfEngine), words)
+    except UsageError:
+        known = {dashed(text) for one in (*inputs_of(Asked), *inputs_of(OfEngine)) for text in one.spellings}
+        inputs = {
+            dashed(text)
+            for name in engine_names()
+            for one in inputs_of(find_engine(name).Deployment)
+            for text in one.spellings
+        }
+        for word in words:
+            name = dashed(word.partition("=")[0])
+            if name.startswith("-") and name not in known and name in inputs:
+                raise UsageError(f"{name} belongs to --log FILE", field="log") from None
+        raise
+    if parsed.positional or "launch" in parsed.given:
+        what = "MODEL" if parsed.positional else "--launch"
+        raise UsageError(f"{what} belongs to --log FILE", field="log")
+    return parsed

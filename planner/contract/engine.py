@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -100,23 +100,6 @@ class Axes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredStart:
-    """What a start-up log says.
-
-    Args:
-        version: the engine's, where it is printed.
-        words: the options that the log states, as a command line.
-        measured: figures under the names of measured cases, sizes in bytes where a name ends in "_bytes".
-        error: what it stopped with.
-    """
-
-    version: str | None = None
-    words: tuple[str, ...] = ()
-    measured: dict[str, float] = field(default_factory=dict)
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """A way to spread a model over equal cards: how many, in how many pipeline stages, and the inputs that say so."""
 
@@ -205,14 +188,6 @@ class Engine(Protocol):
 
     def layouts(self, model: Model, deployment: Any) -> Iterable[Layout]:
         """The ways in which the engine spreads a model over equal cards, the fewest cards first."""
-        ...
-
-
-class ReadsLogs(Protocol):
-    """An engine that knows its own start-up log."""
-
-    def read_log(self, lines: Iterable[str]) -> MeasuredStart:
-        """What a start-up log of this engine says."""
         ...
 
 

@@ -9,18 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Final
+from typing import Annotated, Final
 
-from planner.errors import UnsupportedArchitecture, UsageError
+from annotated_types import Ge, Le
+
+from planner.contract.inputs import check, option
+from planner.errors import UnsupportedArchitecture
 from planner.memory.cache.formats import cache_format
 from planner.memory.cache.kv_cache import layer_caches
 from planner.model.model import Model
+from planner.training.choices import read_attention
 from planner.training.recipe import DTYPES, Recipe, resolve
 from planner.training.states.states import states
 from planner.training.states.trainable import inventory
 from planner.training.step.step import step_memory
 
 _MOST: Final = 1 << 20
+GENERATED: Final = "What is generated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,19 +36,18 @@ class Generation:
         UsageError: a size that is not positive, or an unknown type.
     """
 
-    dtype: str = "bfloat16"
-    attn_implementation: str = "sdpa"
-    batch_size: int = 1
-    input_len: int = 512
-    output_len: int = 16
+    dtype: Annotated[str, option("Stored weights.", panel=GENERATED, choices=tuple(DTYPES), common=True)] = "bfloat16"
+    attn_implementation: Annotated[
+        str, option("eager, sdpa or flash_attention_2.", panel=GENERATED, read=read_attention, common=True)
+    ] = "sdpa"
+    batch_size: Annotated[int, Ge(1), Le(_MOST), option("Sequences at once.", panel=GENERATED, common=True)] = 1
+    input_len: Annotated[int, Ge(1), Le(_MOST), option("Tokens of each prompt.", panel=GENERATED, common=True)] = 512
+    output_len: Annotated[int, Ge(1), Le(_MOST), option("Tokens generated after it.", panel=GENERATED, common=True)] = (
+        16
+    )
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "input_len", "output_len"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or not 1 <= value <= _MOST:
-                raise UsageError(f"--{name.replace('_', '-')} is {value}; expected a whole number from 1", field=name)
-        if self.dtype not in DTYPES:
-            raise UsageError(f"--dtype {self.dtype!r} is not known; expected {', '.join(DTYPES)}", field="dtype")
+        check(self)
 
     def inputs(self) -> dict[str, object]:
         """The workload as plain values."""

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
+from planner.contract.start_log import COMMAND_LINE
 from planner.engines.vllm.budget.runner import situation_of
+from planner.engines.vllm.log.beside import GIVEN_KV
 from planner.errors import PlannerError
 from planner.units import GIB
 from planner.validation.cases import Case
-from planner.validation.scoring import COMMAND_LINE, GIVEN_KV, Row
+from planner.validation.scoring import Row
 from planner.validation.starts import Start, read_start
 
 _CAMPAIGN: Final = "llmd-"

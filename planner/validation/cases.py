@@ -55,6 +55,11 @@ class Case:
         value = self.measured.get(name)
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """Every measured figure."""
+        return {name: value for name in self.measured if (value := self.number(name)) is not None}
+
     def given(self, name: str) -> object:
         """A known input of the deployment, or None."""
         return self.deployment.get(name)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Final
 
+from planner.contract.start_log import Compared
+from planner.engines.vllm.log.beside import beside
 from planner.engines.vllm.plan import VllmPlan
 from planner.errors import PlannerError
 from planner.units import GIB
@@ -19,8 +21,6 @@ from planner.validation.cases import Case
 from planner.validation.probed import PROBE, is_probed, measured_figure, planned_figures
 from planner.validation.starts import Start, read_start
 
-COMMAND_LINE: Final = "command line"
-GIVEN_KV: Final = "given KV memory"
 # The mode of a value that no plan is compared with
 MEASURED: Final = "measured"
 # Measured values that a plan has a figure for
@@ -35,8 +35,6 @@ _FIGURES: Final = (
     "needed_kv_gib_for_one_request",
     "estimated_max_len",
 )
-# KV memory below this is dominated by the rounding of the printed figure
-_SMALLEST_KV_GIB: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,87 +130,7 @@ def _no_figures(case: Case, names: Iterable[str]) -> list[Unscored]:
 
 def score_start(start: Start, plan: VllmPlan) -> tuple[list[Row], list[Unscored]]:
     """Every row of one start and its plan, and what could not be scored."""
-    unscored: list[Unscored] = []
-    return [*_command_line(start, plan, unscored), *_given_kv(start, plan, unscored)], unscored
-
-
-def _command_line(start: Start, plan: VllmPlan, unscored: list[Unscored]) -> list[Row]:
-    case, pipeline = start.case, start.deployment.pipeline_parallel_size
-    found = []
-    if pipeline == 1:
-        # weights depend on neither the card nor, but for layout rules, the version
-        weights = plan.budget.component("weights")
-        adapters = next((part for part in plan.budget.inside if part.name == "lora_adapters"), None)
-        assert weights is not None
-        found += _row(start, "weights", COMMAND_LINE, (weights.best + (adapters.best if adapters else 0)) / GIB, "GiB")
-    if start.unknown:
-        unscored.append(Unscored(case, COMMAND_LINE, f"not known: {', '.join(start.unknown)}"))
-        return found
-    if pipeline == 1:
-        for name in ("activation_peak", "non_torch"):
-            component = plan.budget.component(name)
-            if component is not None:
-                extra = _printed_with(plan) if name == "activation_peak" else 0
-                found += _row(start, name, COMMAND_LINE, (component.best + extra) / GIB, "GiB")
-    if start.deployment.kv_cache_memory_bytes is None:
-        found += _row(start, "kv_cache", COMMAND_LINE, plan.budget.available("best") / GIB, "GiB")
-    length = case.number("max_concurrency_len")
-    if length in (None, plan.resolved.max_model_len):
-        found += _row(start, "max_concurrency", COMMAND_LINE, plan.max_concurrency, "x", name="concurrency")
-    return found
-
-
-def _printed_with(plan: VllmPlan) -> int:
-    """From 0.28 the printed activation peak holds the graph estimate (gpu_worker.py determine_available_memory)."""
-    if plan.resolved.profile.accounting != "consumed":
-        return 0
-    return sum(part.best for part in plan.budget.inside if part.name == "cuda_graphs")
-
-
-def _given_kv(start: Start, plan: VllmPlan, unscored: list[Unscored]) -> list[Row]:
-    case = start.case
-    printed = case.number("kv_cache_gib")
-    if start.deployment.pipeline_parallel_size > 1:
-        unscored.append(Unscored(case, GIVEN_KV, "pipeline stages print figures of different ranks"))
-        return _needs(start, plan, printed)
-    if "draft model" in start.unknown:
-        unscored.append(Unscored(case, GIVEN_KV, "the draft model's layers are not known"))
-        return []
-    if printed is None or printed <= _SMALLEST_KV_GIB:
-        return _needs(start, plan, printed)
-    pool, available = plan.pool, round(printed * GIB)
-    blocks = start.deployment.num_gpu_blocks_override or pool.num_blocks(available)
-    found = _row(start, "kv_tokens", GIVEN_KV, pool.tokens(blocks), "tokens", name="tokens")
-    if not found:
-        found += _row(start, "num_gpu_blocks", GIVEN_KV, blocks, "blocks", name="tokens")
-    if case.number("max_concurrency_len") in (None, plan.resolved.max_model_len):
-        found += _row(
-            start, "max_concurrency", GIVEN_KV, pool.max_concurrency(blocks), "x", name="concurrency given KV"
-        )
-    return found + _needs(start, plan, printed)
-
-
-def _needs(start: Start, plan: VllmPlan, printed: float | None) -> list[Row]:
-    """What a refusal states: bytes for one request, and the longest request that would fit."""
-    found = _row(
-        start, "needed_kv_gib_for_one_request", GIVEN_KV, plan.needed_bytes / GIB, "GiB", name="needed for one request"
-    )
-    if printed is not None and printed > 0:
-        longest = plan.check_pool.longest_length(round(printed * GIB), ceiling=plan.resolved.max_model_len)
-        found += _row(start, "estimated_max_len", GIVEN_KV, longest, "tokens", name="estimated maximum length")
-    return found
-
-
-def _row(start: Start, figure: str, mode: str, planned: float, unit: str, *, name: str | None = None) -> list[Row]:
-    keys = {
-        "weights": "weights_gib",
-        "activation_peak": "activation_peak_gib",
-        "non_torch": "non_torch_gib",
-        "kv_cache": "kv_cache_gib",
-    }
-    measured = start.case.number(keys.get(figure, figure))
-    if measured is None or (measured <= 0 and figure != "kv_cache"):
-        return []
+    compared, left = beside(plan, start.case.figures, start.unknown)
     asked = start.deployment
     group = (
         start.case.config or "",
@@ -223,16 +141,22 @@ def _row(start: Start, figure: str, mode: str, planned: float, unit: str, *, nam
         str(asked.data_parallel_size),
         asked.engine_version,
     )
+    return rows_of(start.case, compared, group), [Unscored(start.case, mode, reason) for mode, reason in left]
+
+
+def rows_of(case: Case, compared: Iterable[Compared], group: tuple[str, ...]) -> list[Row]:
+    """What an engine compared, as rows of a case."""
     return [
         Row(
-            case=start.case,
-            component=name or figure,
-            mode=mode,
-            planned=planned,
-            measured=measured,
-            unit=unit,
+            case=case,
+            component=one.figure,
+            mode=one.mode,
+            planned=one.planned,
+            measured=one.measured,
+            unit=one.unit,
             group=group,
         )
+        for one in compared
     ]
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from planner.engines.vllm.deployment import Deployment
 from planner.engines.vllm.drafts import draft_of
 from planner.engines.vllm.instances import plan_serving
+from planner.engines.vllm.log.release import release_in
 from planner.engines.vllm.plan import VllmPlan
 from planner.errors import PlannerError, UnknownGpu
 from planner.hardware.gpus import Gpu, find_gpu, load_gpus, unnamed_gpu
@@ -20,9 +21,6 @@ from planner.validation.case_inputs import read_flags
 from planner.validation.cases import Case
 
 _VERSION: Final = re.compile(r"(?<![\d.])v?(0\.\d+(?:\.\d+)?)")
-_OLDEST: Final = "0.4.0"
-# Undated builds that are known by what they print
-_BY_FORMAT: Final = {"consumed format": "0.30.0", "V2 model runner": "0.31.0"}
 # How people name a format in a log, and the export it is
 _EXPORTS: Final = {
     "awq": "awq",
@@ -42,15 +40,10 @@ _EXPORTS: Final = {
 # A card of unknown size takes the small card's batch defaults
 _ANY_CARD_BYTES: Final = 48 * GIB
 _BOTH_ENGINES: Final = ("0.8", "0.9")
-_COMMITS: Final = re.compile(r"\.dev(\d{1,5})\+")
-_COUNTED_FROM: Final = 20
-_COMMITS_OF_A_RELEASE: Final = 400
 # Where a case names no release, its layout is that of the release with most starts
 _MOST_MEASURED: Final = "0.19.0"
 # Half of the two decimals that logs print
 _SAME_MEMORY_BYTES: Final = 6 * MIB
-# Builds without a release's tag call themselves this: it says nothing of the release
-_UNTAGGED: Final = re.compile(r"(?<![\d.])0\.(?:0|1)(?:\.\d+)?\.?dev")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,26 +177,8 @@ def _last_number(value: object) -> float | None:
 
 
 def _version(case: Case) -> str | None:
-    stated = str(case.given("engine_version") or "")
-    for words, version in _BY_FORMAT.items():
-        if words in stated:
-            return version
-    for text in (case.given("engine_version"), _inferred_text(case, "version")):
-        match = _VERSION.search(_UNTAGGED.sub("", text)) if isinstance(text, str) else None
-        if match and isinstance(text, str):
-            version = _counted(match.group(1), text)
-            return max(version, _OLDEST, key=lambda item: [int(part) for part in item.split(".")])
-    return None
-
-
-def _counted(version: str, text: str) -> str:
-    """A development build's release: from 0.20 on, about 400 commits make one."""
-    commits = _COMMITS.search(text)
-    numbers = version.split(".")
-    if commits is None or int(numbers[1]) < _COUNTED_FROM:
-        return version
-    later = int(commits[1]) // _COMMITS_OF_A_RELEASE
-    return f"0.{int(numbers[1]) + later}.0" if later else version
+    texts = (case.given("engine_version"), _inferred_text(case, "version"))
+    return next((found for text in texts if isinstance(text, str) and (found := release_in(text))), None)
 
 
 def _runner(case: Case) -> str:

@@ -15,6 +15,8 @@ from statistics import fmean
 
 import pytest
 
+from planner.contract.start_log import COMMAND_LINE
+from planner.engines.vllm.log.beside import GIVEN_KV
 from planner.report.measured.accuracy import campaign_rows, release_of, serving_page
 from planner.report.measured.validation import is_miss, render_each
 from planner.units import GIB
@@ -31,7 +33,7 @@ from planner.validation.acceptance import (
 )
 from planner.validation.cases import bundled_vllm_cases
 from planner.validation.reasons import reason_for
-from planner.validation.scoring import COMMAND_LINE, GIVEN_KV, Row, Unscored, score, statistics
+from planner.validation.scoring import Row, Unscored, score, statistics
 
 SHOWN = {"weights per GPU": "weights", "KV cache memory": "kv_cache", "maximum concurrency": "concurrency"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from planner.contract.engine import Engine, engine_names
 from planner.contract.inputs import Input, inputs_of, plain
@@ -20,8 +20,13 @@ def print_help(
     engine: Engine | None = None,
     everything: bool = False,
     subject: str = "MODEL",
+    commands: Mapping[str, str] | None = None,
 ) -> None:
-    """Print what a command takes."""
+    """Print what a command takes.
+
+    Args:
+        commands: those that stand below it, each with what it does.
+    """
     width = max(60, min(shutil.get_terminal_size((80, 24)).columns, 100))
     print(f"Usage: vram-planner {name} {subject} [options]\n")
     for paragraph in textwrap.dedent(about).strip().split("\n\n"):
@@ -29,6 +34,14 @@ def print_help(
     if engine is not None:
         oldest, newest = engine.versions
         print(f"Options of {engine.title}, {oldest} to {newest} (--engine {', '.join(engine_names())}):\n")
+    if commands:
+        print("Commands:")
+        for command, what in commands.items():
+            first, *more = textwrap.wrap(what, width - _INDENT // 2)
+            print(
+                "\n".join((f"  {command:<{_INDENT // 2 - 2}}{first}", *(" " * (_INDENT // 2) + line for line in more)))
+            )
+        print()
     inputs = [one for record in records for one in inputs_of(record)]
     shown = [one for one in inputs if everything or one.option.common]
     panels = dict.fromkeys(one.option.panel or "Options" for one in shown)

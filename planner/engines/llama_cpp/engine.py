@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from planner.contract.engine import Axes, Layout, MeasuredStart, PlannedEach, Prepared
+from planner.contract.engine import Axes, Layout, PlannedEach, Prepared
 from planner.contract.lever import Lever
 from planner.contract.parser import Parsed, Takes
 from planner.contract.section import Section
+from planner.contract.start_log import Compared, MeasuredStart
 from planner.contract.workload import ONE_REQUEST, Workload
 from planner.engines.llama_cpp.command import command_words
 from planner.engines.llama_cpp.deployment import Deployment as LlamaDeployment
@@ -102,9 +103,17 @@ class LlamaCpp:
 
     def read_log(self, lines: Iterable[str]) -> MeasuredStart:
         """What a start-up log says."""
-        from planner.engines.llama_cpp.log import read_log
+        from planner.engines.llama_cpp.log import read_log  # a plan need not pay for it
 
         return read_log(lines)
+
+    def beside(
+        self, plan: LlamaPlan, measured: Mapping[str, float], unknown: Sequence[str] = ()
+    ) -> tuple[list[Compared], list[tuple[str, str]]]:
+        """What the plan says of printed figures, and (mode, reason) for what cannot be compared."""
+        from planner.engines.llama_cpp.log import beside
+
+        return beside(plan, measured, unknown)
 
 
 LLAMA_CPP: Final = LlamaCpp()

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
-from planner.contract.engine import Axes, Layout, MeasuredStart, PlannedEach, Prepared
+from planner.contract.engine import Axes, Layout, PlannedEach, Prepared
 from planner.contract.inputs import echo
 from planner.contract.lever import Lever
 from planner.contract.parser import Parsed, Takes
 from planner.contract.section import Section
+from planner.contract.start_log import Compared, MeasuredStart
 from planner.contract.workload import ONE_REQUEST, Workload
 from planner.engines.llama_cpp.engine import LLAMA_CPP
-from planner.engines.llama_cpp.log import read_log
+from planner.engines.llama_cpp.log import beside, read_log
 from planner.engines.llama_cpp.plan import LlamaPlan
 from planner.engines.llama_cpp.section import section
 from planner.engines.ollama.deployment import Deployment as OllamaDeployment
@@ -105,8 +107,31 @@ class Ollama:
         return (Layout(cards=1, stages=1, changes={}),)
 
     def read_log(self, lines: Iterable[str]) -> MeasuredStart:
-        """What a start-up log says."""
-        return read_log(lines)
+        """What a start-up log says: the runner's figures, under Ollama's own inputs."""
+        found = read_log(lines)
+        return replace(found, words=tuple(_words_of_runner(found.stated)))
+
+    def beside(
+        self, plan: LlamaPlan, measured: Mapping[str, float], unknown: Sequence[str] = ()
+    ) -> tuple[list[Compared], list[tuple[str, str]]]:
+        """What the plan says of printed figures, and (mode, reason) for what cannot be compared."""
+        return beside(plan, measured, unknown)
+
+
+def _words_of_runner(stated: Mapping[str, object]) -> Iterator[str]:
+    """Ollama's own inputs of what the runner that it started says; the runner's context is that of all slots."""
+    slots = int(str(stated.get("parallel", 1)))
+    if "ctx_size" in stated:
+        yield from ("--num-ctx", str(int(str(stated["ctx_size"])) // slots))
+    for name, option in (
+        ("parallel", "--num-parallel"),
+        ("n_gpu_layers", "--num-gpu"),
+        ("batch_size", "--num-batch"),
+        ("quantization", "--quantization"),
+        ("cache_type_k", "--kv-cache-type"),
+    ):
+        if name in stated:
+            yield from (option, str(stated[name]))
 
 
 OLLAMA: Final = Ollama()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -10,6 +10,7 @@ from planner.contract.engine import AtLength, Axes, Layout, Prepared
 from planner.contract.lever import Lever
 from planner.contract.parser import Parsed, Takes
 from planner.contract.section import Section
+from planner.contract.start_log import Compared, MeasuredStart
 from planner.contract.workload import ONE_REQUEST, Workload
 from planner.engines.sglang.command import command_words
 from planner.engines.sglang.deployment import Deployment as SglangDeployment
@@ -117,6 +118,20 @@ class Sglang:
         from planner.engines.sglang.levers import layouts
 
         return layouts(model, deployment)
+
+    def read_log(self, lines: Iterable[str]) -> MeasuredStart:
+        """What a start-up log says."""
+        from planner.engines.sglang.log import read_log  # a plan need not pay for it
+
+        return read_log(lines)
+
+    def beside(
+        self, plan: SglangPlan, measured: Mapping[str, float], unknown: Sequence[str] = ()
+    ) -> tuple[list[Compared], list[tuple[str, str]]]:
+        """What the plan says of printed figures, and (mode, reason) for what cannot be compared."""
+        from planner.engines.sglang.beside_log import beside
+
+        return beside(plan, measured, unknown)
 
 
 def _model(model: Model, deployment: SglangDeployment) -> Model:

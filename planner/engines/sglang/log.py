@@ -16,12 +16,16 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-from planner.contract.engine import MeasuredStart
 from planner.contract.inputs import inputs_of
+from planner.contract.start_log import LoggedError, MeasuredStart
 from planner.engines.sglang.deployment import Deployment
+from planner.engines.sglang.tables.dates import release_of_day
 
 _LONGEST_LINE: Final = 65_536
 _MOST_LINES: Final = 2_000_000
+_MOST_ERRORS: Final = 50
+_MODEL: Final = re.compile(r"\bmodel_path='([^']{1,400})'")
+_DAY: Final = re.compile(r"20\d\d-\d\d-\d\d")
 _RANK: Final = re.compile(r"(?:TP|DP)(\d{1,5})\b")
 _VERSION: Final = re.compile(
     r"(?:sglang[ =v]*|version[=:' ]+)(\d{1,2}\.\d{1,3}\.\d{1,3}(?:\.post\d{1,3})?)", re.IGNORECASE
@@ -37,13 +41,21 @@ def read_log(lines: Iterable[str]) -> MeasuredStart:
     by_rank: dict[str, dict[str, float]] = {}
     words: tuple[str, ...] = ()
     version: str | None = None
-    error: str | None = None
+    day: str | None = None
+    model: str | None = None
+    errors: list[LoggedError] = []
+    recognised = 0
     for number, raw in enumerate(lines):
         if number >= _MOST_LINES:
             break
         line = raw[:_LONGEST_LINE]
+        if day is None and (found := _DAY.search(line[:40])):
+            day = found[0]
         if not words and "ServerArgs(" in line:
             words = tuple(_words(line))
+            named = _MODEL.search(line)
+            model = named[1] if named else None
+            recognised += 1
         if version is None and "sglang" in line.lower():
             found = _VERSION.search(line)
             version = found[1] if found else None
@@ -53,11 +65,42 @@ def read_log(lines: Iterable[str]) -> MeasuredStart:
             match = pattern.search(line)
             if match is None:
                 continue
-            if is_error:
-                error = error or " ".join(line[match.start() :].split())[:300]
+            recognised += 1
+            if is_error and len(errors) < _MOST_ERRORS:
+                errors.append(LoggedError("start", " ".join(line[match.start() :].split())[:300], number + 1))
             _keep(by_rank, _RANK.search(line[: match.start()]), match.groupdict())
             break
-    return MeasuredStart(version=version, words=words, measured=dict(_merged(by_rank)), error=error)
+    if version is None and day is not None:
+        version = release_of_day(day)
+    stated = dict(_pairs(words))
+    if model is not None:
+        stated["model"] = model
+    return MeasuredStart(
+        version=version,
+        words=words,
+        stated=stated,
+        measured=dict(_merged(by_rank)),
+        by_rank=_turned(by_rank),
+        errors=tuple(errors),
+        recognised=recognised,
+    )
+
+
+def _turned(by_rank: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    """Figures by name, then by rank."""
+    found: dict[str, dict[str, float]] = {}
+    for rank, figures in by_rank.items():
+        for name, value in figures.items():
+            found.setdefault(name, {})[rank] = value
+    return found
+
+
+def _pairs(words: tuple[str, ...]) -> Iterator[tuple[str, object]]:
+    """The words under the names that measured cases use: the engine's own."""
+    for index, word in enumerate(words):
+        if word.startswith("--"):
+            following = words[index + 1] if index + 1 < len(words) else "--"
+            yield word[2:].replace("-", "_"), True if following.startswith("--") else following
 
 
 def _keep(by_rank: dict[str, dict[str, float]], rank: re.Match[str] | None, figures: dict[str, str | None]) -> None:
@@ -94,9 +137,6 @@ def _words(line: str) -> Iterator[str]:
     seen: set[str] = set()
     for name, text in _PAIR.findall(line[line.index("ServerArgs(") :]):
         plain = text.strip("'\"")
-        if name == "model_path":
-            yield from ("--model-path", plain)
-            continue
         one = inputs.get(_RENAMED.get(name, name))
         if one is None or plain in ("None", "") or name in seen:
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -12,6 +12,7 @@ from planner.contract.lever import Lever
 from planner.contract.parser import Parsed, Takes, dashed, parse
 from planner.contract.reading import shown
 from planner.contract.section import Section
+from planner.contract.start_log import Compared, MeasuredStart
 from planner.contract.workload import ONE_REQUEST, Workload
 from planner.engines.tensorrt_llm.command import command_words
 from planner.engines.tensorrt_llm.deployment import Deployment as TensorrtLlmDeployment
@@ -128,6 +129,20 @@ class TensorrtLlm:
         from planner.engines.tensorrt_llm.levers import layouts
 
         return layouts(model, deployment)
+
+    def read_log(self, lines: Iterable[str]) -> MeasuredStart:
+        """What a start-up log says."""
+        from planner.engines.tensorrt_llm.log import read_log  # a plan need not pay for it
+
+        return read_log(lines)
+
+    def beside(
+        self, plan: TensorrtLlmPlan, measured: Mapping[str, float], unknown: Sequence[str] = ()
+    ) -> tuple[list[Compared], list[tuple[str, str]]]:
+        """What the plan says of printed figures, and (mode, reason) for what cannot be compared."""
+        from planner.engines.tensorrt_llm.beside_log import beside
+
+        return beside(plan, measured, unknown)
 
 
 TENSORRT_LLM: Final = TensorrtLlm()

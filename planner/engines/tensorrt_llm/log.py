@@ -13,10 +13,11 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-from planner.contract.engine import MeasuredStart
+from planner.contract.start_log import LoggedError, MeasuredStart
 
 _LONGEST_LINE: Final = 65_536
 _MOST_LINES: Final = 2_000_000
+_MOST_ERRORS: Final = 50
 _VERSION: Final = re.compile(
     r"TensorRT-LLM\]?(?: LLM)? version:? ?(\d{1,2}\.\d{1,3}(?:\.\d{1,3})?(?:\.?(?:rc|post|dev)\d{1,6})?)"
 )
@@ -27,7 +28,8 @@ def read_log(lines: Iterable[str]) -> MeasuredStart:
     """What the lines say; figures under the names of measured cases, sizes in GiB as printed."""
     measured: dict[str, float] = {}
     version: str | None = None
-    error: str | None = None
+    errors: list[LoggedError] = []
+    recognised = 0
     for number, raw in enumerate(lines):
         if number >= _MOST_LINES:
             break
@@ -39,14 +41,15 @@ def read_log(lines: Iterable[str]) -> MeasuredStart:
             match = pattern.search(line) if needle in line else None
             if match is None:
                 continue
-            if is_error:
-                error = error or " ".join(line[match.start() :].split())[:300]
+            recognised += 1
+            if is_error and len(errors) < _MOST_ERRORS:
+                errors.append(LoggedError("start", " ".join(line[match.start() :].split())[:300], number + 1))
             for name, text in match.groupdict().items():
                 if text is not None:
                     value = float(text.replace(",", ""))
                     best = min if name in _SMALLEST else max
                     measured[name] = best(measured[name], value) if name in measured else value
-    return MeasuredStart(version=version, measured=measured, error=error)
+    return MeasuredStart(version=version, measured=measured, errors=tuple(errors), recognised=recognised)
 
 
 @cache

@@ -11,14 +11,6 @@ from annotated_types import Ge, Gt, Le
 from planner.contract.card import Card
 from planner.contract.inputs import option
 from planner.contract.reading import read_bytes, read_gib, read_memory, read_tokens, write_gib
-from planner.engines.vllm.environment import (
-    read_allowed,
-    read_flashinfer_sampler,
-    read_layer_partition,
-    read_switch,
-    read_use_v1,
-    read_use_v2,
-)
 from planner.engines.vllm.json_inputs import (
     draft_tokens_of,
     images_of,
@@ -29,6 +21,14 @@ from planner.engines.vllm.json_inputs import (
     read_limits,
     read_overrides,
     read_speculation,
+)
+from planner.engines.vllm.tables.environment import (
+    read_allowed,
+    read_flashinfer_sampler,
+    read_layer_partition,
+    read_switch,
+    read_use_v1,
+    read_use_v2,
 )
 from planner.engines.vllm.tables.profile import DEFAULT_VERSION
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from planner.contract.engine import Axes, Layout, Prepared
 from planner.contract.lever import Lever
 from planner.contract.parser import Parsed, Takes
 from planner.contract.section import Section
+from planner.contract.start_log import Compared, MeasuredStart
 from planner.contract.workload import ONE_REQUEST, Workload
 from planner.engines.vllm.command import command_words
 from planner.engines.vllm.deployment import Deployment as VllmDeployment
@@ -93,6 +94,20 @@ class Vllm:
         from planner.engines.vllm.levers import layouts
 
         return layouts(model, deployment)
+
+    def read_log(self, lines: Iterable[str]) -> MeasuredStart:
+        """What a start-up log says."""
+        from planner.engines.vllm.log.start_log import read_log  # a plan need not pay for it
+
+        return read_log(lines)
+
+    def beside(
+        self, plan: VllmPlan, measured: Mapping[str, float], unknown: Sequence[str] = ()
+    ) -> tuple[list[Compared], list[tuple[str, str]]]:
+        """What the plan says of printed figures, and (mode, reason) for what cannot be compared."""
+        from planner.engines.vllm.log.beside import beside
+
+        return beside(plan, measured, unknown)
 
 
 VLLM: Final = Vllm()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from planner.contract.start_log import COMMAND_LINE, GIVEN_MEMORY
 from planner.validation.cases import Case, bundled_cases
-from planner.validation.engines.sglang import GIVEN_MEMORY, score
+from planner.validation.engines.sglang import score
 from planner.validation.engines.tensorrt_llm import score as score_tensorrt_llm
-from planner.validation.scoring import COMMAND_LINE, Row, Unscored
+from planner.validation.scoring import Row, Unscored
 
 # What is asked of each figure: relative, or absolute in its unit where the print rounds coarser
 _BOUNDS: Final = {

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from planner.contract.plan import ServingPlan
+from planner.contract.start_log import MeasuredStart
 from planner.report.rows import JSON_SCHEMA, Column, plain, render_rows
-from planner.validation.cases import Case
-from planner.validation.log import StartLog
-from planner.validation.scoring import Row, Unscored
+from planner.validation.logged import LoggedStart
+from planner.validation.scoring import Row
 
 
 def comparison_rows(rows: Sequence[Row]) -> list[dict[str, object]]:
@@ -28,24 +27,23 @@ def comparison_rows(rows: Sequence[Row]) -> list[dict[str, object]]:
     ]
 
 
-def log_object(
-    log: StartLog, case: Case | None, rows: Sequence[Row], unscored: Sequence[Unscored], plan: ServingPlan | None
-) -> dict[str, object]:
+def log_object(found: LoggedStart) -> dict[str, object]:
     """Everything as one object; `case` is a measured case as `--cases` reads it."""
-    found: dict[str, object] = {
+    log, start, case = found.log, found.log.start, found.case
+    result: dict[str, object] = {
         "schema": JSON_SCHEMA,
-        "query": {"engine": log.engine, "lines": log.lines, "ranks": log.ranks},
-        "flags": {name.lstrip("."): value for name, value in log.flags.items()},
-        "printed": {name: log.figure(name) for name in log.figures} | dict(log.words),
-        "by_rank": {name: ranks for name, ranks in log.figures.items() if len(ranks) > 1},
-        "errors": [{"kind": error.kind, "text": error.text, "line": error.line} for error in log.errors],
-        "rows": comparison_rows(rows),
-        "not_compared": [f"{item.mode}: {item.reason}" for item in unscored],
+        "query": {"engine": log.engine.name, "lines": log.lines, "ranks": start.ranks},
+        "flags": _flags(start),
+        "printed": {**start.measured, **({"version": start.version} if start.version else {})},
+        "by_rank": {name: ranks for name, ranks in start.by_rank.items() if len(ranks) > 1},
+        "errors": [{"kind": error.kind, "text": error.text, "line": error.line} for error in start.errors],
+        "rows": comparison_rows(found.rows),
+        "not_compared": [f"{item.mode}: {item.reason}" for item in found.unscored],
     }
-    if plan is not None:
-        found["planned_error"] = None if plan.startup_error is None else plan.startup_error.message
+    if found.plan is not None and found.card_known:
+        result["planned_error"] = None if found.plan.startup_error is None else found.plan.startup_error.message
     if case is not None:
-        found["case"] = {
+        result["case"] = {
             "id": case.id,
             "source": case.source,
             "model": case.model,
@@ -56,21 +54,20 @@ def log_object(
             "inferred": {},
             "notes": "",
         }
-    return found
+    return result
 
 
-def render_log(
-    log: StartLog,
-    case: Case | None,
-    rows: Sequence[Row],
-    unscored: Sequence[Unscored],
-    plan: ServingPlan | None,
-    *,
-    format: str,
-) -> str:
+def _flags(start: MeasuredStart) -> dict[str, object]:
+    other = start.stated.get("other_flags")
+    named = {name: value for name, value in start.stated.items() if name != "other_flags"}
+    return {**named, **(other if isinstance(other, dict) else {})}
+
+
+def render_log(found: LoggedStart, *, format: str) -> str:
     """The comparison in a format; the table says first what was read and ends with errors."""
     if format == "json":
-        return json.dumps(log_object(log, case, rows, unscored, plan), indent=2)
+        return json.dumps(log_object(found), indent=2)
+    log, start, plan = found.log, found.log.start, found.plan
     columns = [
         Column(field="figure", heading="figure"),
         Column(field="from", heading="from"),
@@ -80,19 +77,20 @@ def render_log(
         Column(field="difference", heading="difference", right=True, text=_number),
         Column(field="error_percent", heading="error %", right=True, text=_number),
     ]
-    table = render_rows(comparison_rows(rows), columns=columns, format=format, query={"engine": log.engine})
+    table = render_rows(comparison_rows(found.rows), columns=columns, format=format, query={"engine": log.engine.name})
     if format != "table":
         return table
-    version = log.words.get("version", "version not printed")
-    parts = [f"{log.engine} {version}, {log.lines:,} lines, {log.ranks} rank(s)"]
-    if log.flags:
-        parts.append("flags: " + ", ".join(f"{name.lstrip('.')}={value}" for name, value in log.flags.items()))
-    parts.append("printed: " + ", ".join(f"{name} {_number(log.figure(name))}" for name in log.figures))
-    if rows:
+    version = start.version or "version not printed"
+    parts = [f"{log.engine.name} {version}, {log.lines:,} lines, {start.ranks} rank(s)"]
+    flags = _flags(start)
+    if flags:
+        parts.append("flags: " + ", ".join(f"{name}={value}" for name, value in flags.items()))
+    parts.append("printed: " + ", ".join(f"{name} {_number(value)}" for name, value in start.measured.items()))
+    if found.rows:
         parts += ["", table]
-    parts += [f"not compared: {item.mode}: {item.reason}" for item in unscored]
-    parts += [f"error in the log, line {error.line}: {error.text}" for error in log.errors]
-    if plan is not None and plan.startup_error is not None:
+    parts += [f"not compared: {item.mode}: {item.reason}" for item in found.unscored]
+    parts += [f"error in the log, line {error.line}: {error.text}" for error in start.errors]
+    if plan is not None and found.card_known and plan.startup_error is not None:
         parts.append(f"planned error: {plan.startup_error.message}")
     return "\n".join(parts)
 

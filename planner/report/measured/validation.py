@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 
+from planner.contract.start_log import COMMAND_LINE
+from planner.engines.vllm.log.beside import GIVEN_KV
 from planner.report.rows import JSON_SCHEMA, Column, render_rows
 from planner.validation.probed import PROBE
 from planner.validation.reasons import reason_for
-from planner.validation.scoring import COMMAND_LINE, GIVEN_KV, MEASURED, Row, Statistics, Unscored, statistics
+from planner.validation.scoring import MEASURED, Row, Statistics, Unscored, statistics
 
 PROBED = (
     "weights",

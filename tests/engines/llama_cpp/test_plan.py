@@ -11,6 +11,7 @@ import pytest
 
 from planner.cli.words.questions import ask
 from planner.contract.engine import find_engine
+from planner.contract.parser import parse
 from planner.contract.workload import ONE_REQUEST, Workload
 from planner.engines.llama_cpp.deployment import Deployment
 from planner.engines.llama_cpp.layout.placement import Placement
@@ -22,7 +23,7 @@ from planner.errors import UsageError
 from planner.hardware.gpus import find_gpu
 from planner.model.load import load_model
 from planner.units import GIB, MIB
-from planner.validation.engines.engine_log import logged_start
+from planner.validation.logged import logged_start, read_start_log
 
 
 def plan(words: str, *, workload: Workload = ONE_REQUEST) -> LlamaPlan:
@@ -260,7 +261,9 @@ sched_reserve:  CUDA_Host compute buffer size =   32.01 MiB
 
 def test_a_log_is_planned_again_and_compared(tmp_path: Path) -> None:
     (tmp_path / "server.log").write_text(LOG)
-    found = logged_start(tmp_path / "server.log", model="Qwen/Qwen3-8B", gpu="3090")
+    found = logged_start(
+        read_start_log(tmp_path / "server.log"), model="Qwen/Qwen3-8B", stated=parse([Deployment], ["--gpu", "3090"])
+    )
     assert {row.component for row in found.rows} == {"model CUDA0", "kv CUDA0", "compute CUDA0", "compute CUDA_Host"}
     assert all(abs(row.error) < 0.001 for row in found.rows)
 

@@ -52,7 +52,7 @@ def test_figures_and_words() -> None:
         "context_length": 32768,
     }
     words = " ".join(found.words)
-    assert "--model-path qwen/qwen2.5-0.5b-instruct" in words and "--tp-size 2" in words
+    assert found.stated["model"] == "qwen/qwen2.5-0.5b-instruct" and "--tp-size 2" in words
     assert "--mem-fraction-static 0.841" in words and "--enable-dp-attention" in words
     assert "SECRET" not in words and "--disable-cuda-graph" not in words
     assert found.error is None

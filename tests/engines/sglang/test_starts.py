@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from planner.contract.start_log import COMMAND_LINE, GIVEN_MEMORY
 from planner.report.measured.accuracy_engines import engines_page
 from planner.validation.cases import bundled_cases
-from planner.validation.engines.sglang import GIVEN_MEMORY, score
-from planner.validation.scoring import COMMAND_LINE
+from planner.validation.engines.sglang import score
 
 ROWS, LEFT = score(bundled_cases("sglang"))
 # a branch that takes 51.75 GiB of AITER workspace out of its budget

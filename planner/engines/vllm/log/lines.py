@@ -1,11 +1,11 @@
-"""What vLLM and SGLang print about memory at start-up: format strings by version, as patterns over one line.
+"""What vLLM prints about memory at start-up: format strings by version, as patterns over one line.
 
-The table (`log_lines.csv`) has a regular expression for each line, in which `<name>` stands for a number that becomes
+The table (`lines.csv`) has a regular expression for each line, in which `<name>` stands for a number that becomes
 the figure `name`, `<#name>` for a count that may have thousands separators, and `<GiB>` for the unit as it is printed.
 A pattern is tried only on lines that hold its needle, so that a long log costs little.
 
 Sources: vLLM 0.6.6.post1 to 0.33.0 `worker/worker.py`, `v1/worker/gpu_worker.py`, `v1/core/kv_cache_utils.py`,
-`v1/worker/gpu_model_runner.py`, `models/config.py`; older lines (0.4 to 0.6.5) and SGLang's from published logs.
+`v1/worker/gpu_model_runner.py`, `models/config.py`; older lines (0.4 to 0.6.5) from published logs.
 """
 
 from __future__ import annotations
@@ -26,14 +26,12 @@ class LinePattern:
     """A line of a log.
 
     Args:
-        engine: whose line it is.
         kind: what it is.
         error: the line is a refusal or a failure.
         needle: text that every such line holds.
         pattern: its groups are the figures, named as in a measured case ("weights_gib") or as an input ("version").
     """
 
-    engine: str
     kind: str
     error: bool
     needle: str
@@ -43,9 +41,9 @@ class LinePattern:
 @cache
 def line_patterns() -> tuple[LinePattern, ...]:
     """Every known line."""
-    text = files("planner.validation").joinpath("log_lines.csv").read_text("utf-8")
+    text = files("planner.engines.vllm.log").joinpath("lines.csv").read_text("utf-8")
     return tuple(
-        LinePattern(row["engine"], row["kind"], row["error"] == "yes", row["needle"], _compiled(row["pattern"]))
+        LinePattern(row["kind"], row["error"] == "yes", row["needle"], _compiled(row["pattern"]))
         for row in csv.DictReader(text.splitlines())
     )
 

@@ -1,4 +1,4 @@
-"""The flags of an engine as its start-up log prints them: Namespace(...), "non-default args: {...}", engine config.
+"""The flags of vLLM as its start-up log prints them: Namespace(...), "non-default args: {...}", engine config.
 
 Only names that bear on memory are looked for; what stands between them is skipped, so that values of any shape (nested
 configs, paths, tokens) do no harm.
@@ -6,32 +6,30 @@ configs, paths, tokens) do no harm.
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator, Mapping
 from typing import Final
+
+from planner.contract.inputs import inputs_of, switched_off
+from planner.engines.vllm.deployment import Deployment
 
 # Name in the log -> name in a measured case's deployment, or in its other_flags after a dot.
 NAMES: Final = {
     "model": "model",
     "model_tag": "model",
-    "model_path": "model",
     "tensor_parallel_size": "tensor_parallel",
-    "tp_size": "tensor_parallel",
     "pipeline_parallel_size": "pipeline_parallel",
-    "pp_size": "pipeline_parallel",
     "data_parallel_size": "data_parallel",
-    "dp_size": "data_parallel",
     "enable_expert_parallel": "expert_parallel",
     "dtype": "dtype",
     "quantization": "quantization",
     "kv_cache_dtype": "kv_cache_dtype",
     "max_model_len": "max_model_len",
     "max_seq_len": "max_model_len",
-    "context_length": "max_model_len",
     "max_num_seqs": "max_num_seqs",
-    "max_running_requests": "max_num_seqs",
     "max_num_batched_tokens": "max_num_batched_tokens",
     "gpu_memory_utilization": "gpu_memory_utilization",
-    "mem_fraction_static": "gpu_memory_utilization",
     "enforce_eager": "enforce_eager",
     "enable_prefix_caching": ".enable_prefix_caching",
     "enable_chunked_prefill": ".enable_chunked_prefill",
@@ -49,7 +47,9 @@ NAMES: Final = {
     "skip_mm_profiling": ".skip_mm_profiling",
     "disable_hybrid_kv_cache_manager": ".disable_hybrid_kv_cache_manager",
 }
-_MARKS: Final = ("Namespace(", "non-default args", "with config:", "server_args=", "vllm serve ", "api_server ")
+# Name in a measured case -> field of the deployment, the first that logs print for it
+_FIELDS: Final = {case.lstrip("."): printed for printed, case in reversed(NAMES.items())}
+_MARKS: Final = ("Namespace(", "non-default args", "with config:", "vllm serve ", "api_server ")
 _PAIR: Final = re.compile(
     r"(?<![\w.])['\"]?(" + "|".join(sorted(NAMES, key=len, reverse=True)) + r")['\"]?\s*[=:]\s*"
     r"('[^']{0,400}'|\"[^\"]{0,400}\"|[^\s,(){}\[\]'\"]{1,200})"
@@ -88,6 +88,24 @@ def flags_in(line: str) -> dict[str, object]:
         tokens = _DRAFT_TOKENS.search(line)
         found[".speculative"] = f"{draft.group(1)} {tokens.group(1) if tokens else 1}"
     return found
+
+
+def words_of(stated: Mapping[str, object]) -> Iterator[str]:
+    """The command line of flags under the names of a measured case, as far as they are inputs here."""
+    inputs = {one.name: one for one in inputs_of(Deployment)}
+    for name, value in stated.items():
+        if name == "speculative":
+            method, _, tokens = str(value).partition(" ")
+            yield from ("--speculative-config", json.dumps({"method": method, "num_speculative_tokens": int(tokens)}))
+        elif name == "gpu_memory_gib":
+            yield from ("--gpu-memory", f"{value}GiB")
+        elif name == "V2_model_runner":
+            yield from ("--model-runner", "v2")
+        elif (one := inputs.get(_FIELDS.get(name, name))) is not None and name != "engine_version":
+            if isinstance(value, bool):
+                yield one.spelling if value else switched_off(one)
+            else:
+                yield from (one.spelling, str(value))
 
 
 def _value(text: str) -> object:
