@@ -32,9 +32,11 @@ class Work:
         ways: cards that share every matrix.
         element_bytes: of an activation.
         scheme: how the weights are stored.
+        graphs: decode steps are captured and launched at once; else kernel by kernel.
     """
 
     ways: int
     element_bytes: int
     scheme: WeightScheme
     stages: tuple[StageWork, ...]
+    graphs: bool = True

@@ -1,8 +1,9 @@
-"""How near to a card's peak an engine comes: measured bands, each a row of `efficiency.csv` with its source."""
+"""How near to a card's peak an engine comes (`efficiency.csv`), and how many kernels a layer runs (`kernels.csv`)."""
 
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -15,6 +16,7 @@ class Band:
     low: float
     best: float
     high: float
+    unit: str
     n: int
     source: str
 
@@ -23,11 +25,35 @@ class Band:
         return {"low": self.low, "best": self.best, "high": self.high}[side]
 
 
-@cache
 def band(quantity: str) -> Band:
     """The row of a quantity."""
-    text = files("planner.serving").joinpath("efficiency.csv").read_text("utf-8")
-    for row in csv.DictReader(text.splitlines()):
-        if row["quantity"] == quantity:
-            return Band(float(row["low"]), float(row["best"]), float(row["high"]), int(row["n"]), row["source"])
-    raise KeyError(quantity)
+    return _bands()[quantity]
+
+
+def all_bands() -> Mapping[str, Band]:
+    """Every row, in the table's order."""
+    return _bands()
+
+
+def kernels_of(part: str) -> int:
+    """Kernels that a part of a layer runs in a decode step."""
+    return _kernels()[part]
+
+
+@cache
+def _bands() -> dict[str, Band]:
+    return {
+        row["quantity"]: Band(
+            float(row["low"]), float(row["best"]), float(row["high"]), row["unit"], int(row["n"]), row["source"]
+        )
+        for row in _rows("efficiency.csv")
+    }
+
+
+@cache
+def _kernels() -> dict[str, int]:
+    return {row["part"]: int(row["kernels"]) for row in _rows("kernels.csv")}
+
+
+def _rows(name: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(files("planner.serving").joinpath(name).read_text("utf-8").splitlines()))

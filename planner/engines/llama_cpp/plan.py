@@ -18,8 +18,10 @@ from planner.engines.llama_cpp.layout.cache import unsupported_caches
 from planner.engines.llama_cpp.outside import context_of, late_copies_bytes
 from planner.engines.llama_cpp.resolve import Refused, Run, resolve
 from planner.engines.llama_cpp.tables.options import not_known
+from planner.engines.llama_cpp.work import work_of_run
 from planner.errors import UnsupportedArchitecture, UsageError
 from planner.hardware.gpus import Gpu
+from planner.memory.work import Work
 from planner.model.model import Model
 from planner.units import format_size
 
@@ -34,6 +36,13 @@ class LlamaPlan(ServingPlan):
 
     run: Run | None
     buffers: Buffers | None
+
+    @property
+    def work(self) -> Work | None:
+        """What a step reads and multiplies; None where the host does a part of it."""
+        if self.run is None:
+            return None
+        return work_of_run(self.model, self.run, self.deployment.quantization)
 
 
 def plan_serving(

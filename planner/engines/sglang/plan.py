@@ -70,6 +70,7 @@ class SglangPlan(ServingPlan):
             ways=self.deployment.tp_size,
             element_bytes=4 if resolved.dtype == "float32" else 2,
             scheme=self.scheme,
+            graphs=not self.deployment.disable_cuda_graph,
             stages=tuple(
                 StageWork(
                     layers=run,

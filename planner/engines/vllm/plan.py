@@ -100,6 +100,7 @@ class VllmPlan(ServingPlan):
             ways=ways,
             element_bytes=self.resolved.element_bytes,
             scheme=self.scheme,
+            graphs=not asked.enforce_eager,
             stages=tuple(
                 StageWork(
                     layers=stage.layers,
