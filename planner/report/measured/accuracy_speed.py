@@ -35,8 +35,9 @@ def speed_page() -> str:
         f" over bandwidth, operations over peak, kernels, messages. {len(rows)} published speeds, each planned as its"
         " engine from the model, card, format and lengths alone.",
         "*Inside*: the published figure lies between the slow and the fast side. *Ratio*: best estimate over the"
-        " published speed, above 1 is planned too fast. *Width*: fast side over slow side. Constants are those of the table"
-        " at the end; rows of a configuration that one was read off are no independent evidence and are counted apart.",
+        " published speed, above 1 is planned too fast. *Width*: fast side over slow side. Constants are those of the"
+        " table at the end; rows of a configuration that one was read off are no independent evidence and are counted"
+        " apart.",
         "## Figures",
         _table(
             ("cards", "rows", "inside", "median ratio", "median width"),
