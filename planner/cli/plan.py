@@ -192,6 +192,8 @@ def _words(one: LaunchPlan, card: Mapping[str, str], asked: Asked) -> list[str]:
             value = getattr(asked, name)
             if value is not None:
                 words += [f"--{name.replace('_', '-')}", str(value)]
+    elif asked.accept is not None:
+        words += ["--accept", asked.accept]
     return words
 
 

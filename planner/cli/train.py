@@ -13,10 +13,12 @@ from planner.contract.card import Card
 from planner.contract.config_file import words_of_file
 from planner.contract.inputs import inputs_of, option
 from planner.contract.parser import Parsed, dashed, parse
+from planner.contract.workload import Accept
 from planner.errors import UsageError
 from planner.hardware.contexts import cuda_context
 from planner.model.load import load_model
 from planner.report.training import render_shape, render_training
+from planner.report.verdict import exit_status
 from planner.training.largest import largest_that_fits
 from planner.training.plan import TrainingPlan, plan_training
 from planner.training.recipe import Recipe, near
@@ -50,6 +52,9 @@ class Answer:
             "Solve for one: 'largest batch', 'longest sequence', 'highest rank', card, gpus.", panel=ANSWER, ours=True
         ),
     ] = None
+    accept: Annotated[
+        Accept, option("Which verdict counts as fitting, here and in every proposal.", panel=ANSWER, ours=True)
+    ] = "tight"
     format: Annotated[str, option("How to print.", panel=ANSWER, choices=FORMATS, ours=True, common=True)] = "table"
     explain: Annotated[bool, option("Show the arithmetic.", panel=ANSWER, ours=True)] = False
 
@@ -78,7 +83,11 @@ def train(words: Sequence[str]) -> int:
     plan = plan_training(model, recipe, card.gpu, gpu_memory_bytes=card.total_bytes)
     assert card.gpu is not None
     solved = answer.largest and answer.format != "csv"
-    largest = largest_that_fits(model, recipe, card.gpu, gpu_memory_bytes=card.total_bytes) if solved else None
+    largest = (
+        largest_that_fits(model, recipe, card.gpu, gpu_memory_bytes=card.total_bytes, accept=answer.accept)
+        if solved
+        else None
+    )
     wanted = answer.levers or answer.keep is not None or answer.goal is not None
     advice = _advice(plan, recipe, card, answer) if wanted or _is_short(plan, answer) else None
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
@@ -93,7 +102,7 @@ def train(words: Sequence[str]) -> int:
             command=command(text, recipe),
         )
     )
-    return 1 if plan.verdict == "does_not_fit" else 0
+    return exit_status(plan.verdict, accepted=_accepted(plan, answer))
 
 
 def read_run(words: Sequence[str], records: tuple[type, ...]) -> tuple[str, Recipe, Parsed]:
@@ -139,6 +148,10 @@ def _shape(parsed: Parsed) -> int:
     return 0 if verdict == "fits" else 1
 
 
+def _accepted(plan: TrainingPlan, answer: Answer) -> bool:
+    return plan.verdict == "fits" or (plan.verdict == "tight" and answer.accept == "tight")
+
+
 def _is_short(plan: TrainingPlan, answer: Answer) -> bool:
     return plan.verdict != "fits" and answer.format != "csv"
 
@@ -165,7 +178,9 @@ def _read(words: Sequence[str], records: tuple[type, ...]) -> Parsed:
 def _advice(plan: TrainingPlan, recipe: Recipe, card: Card, answer: Answer) -> Advice:
     from planner.levers.training import TrainingQuestion, advise_training, kept_recipe_inputs
 
-    question = TrainingQuestion(model=plan.model, recipe=recipe, gpu=card.gpu, gpu_memory_bytes=card.total_bytes)
+    question = TrainingQuestion(
+        model=plan.model, recipe=recipe, gpu=card.gpu, gpu_memory_bytes=card.total_bytes, accept=answer.accept
+    )
     solved: Any = None
     if answer.goal is not None:
         from planner.levers.training_goal import parse_training_goal, solve_training

@@ -230,13 +230,19 @@ def _largest_lines(plan: TrainingPlan, largest: Largest) -> list[str]:
     else:
         lines.append(
             f"  --per-device-train-batch-size {largest.per_device_train_batch_size}"
-            f" (--gradient-accumulation-steps {largest.gradient_accumulation_steps} keeps the effective batch)"
+            f" [{largest.verdicts['per_device_train_batch_size']}] (--gradient-accumulation-steps"
+            f" {largest.gradient_accumulation_steps} keeps the effective batch)"
         )
-    lines.append(f"  --max-seq-length {largest.max_seq_length if largest.max_seq_length is not None else 'none'}")
+    lines.append(_one_largest(largest, "max_seq_length"))
     if recipe.adapters:
-        lines.append(f"  --lora-rank {largest.lora_rank if largest.lora_rank is not None else 'none'}")
-    lines.append(f"  --num-gpus {largest.num_gpus if largest.num_gpus is not None else 'none'} (the fewest)")
+        lines.append(_one_largest(largest, "lora_rank"))
+    lines.append(f"{_one_largest(largest, 'num_gpus')} (the fewest)")
     return lines
+
+
+def _one_largest(largest: Largest, name: str) -> str:
+    value = getattr(largest, name)
+    return f"  --{name.replace('_', '-')} {'none' if value is None else f'{value} [{largest.verdicts[name]}]'}"
 
 
 def explanation(plan: TrainingPlan) -> list[str]:

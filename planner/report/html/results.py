@@ -169,7 +169,11 @@ def training_page(plan: TrainingPlan, largest: Largest | None = None, advice: Ad
         )
         if largest is not None:
             yield heading("The largest that fits, each with the rest as asked")
-            yield facts((name, str(getattr(largest, name))) for name in largest.__dataclass_fields__)
+            yield facts(
+                (name, f"{value} {largest.verdicts.get(name, '')}".strip())
+                for name in largest.__dataclass_fields__
+                if name != "verdicts" and (value := getattr(largest, name)) is not None
+            )
         if advice is not None:
             yield from _advice(advice)
         if plan.notes:
