@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from planner.contract.assumed import labelled
 from planner.contract.component import Component, exact, total
 from planner.contract.inputs import check
 from planner.contract.plan import Cache, Device, Load, ServingPlan, StartupError, Verdict, WorkloadPoint
@@ -152,7 +153,7 @@ def _judged(
         shortfall_bytes=shortfall if verdict == "does_not_fit" else 0,
         startup_error=error,
         unknown=tuple(unknown) if verdict == "unknown" else (),
-        notes=(*notes, *_notes(model, deployment, run, context), *run.notes, *model.notes),
+        notes=(*notes, *_notes(model, deployment, run, context), *run.notes, *model.spec.notes, *model.notes),
         run=run,
         buffers=buffers,
     )
@@ -186,7 +187,7 @@ def _cards(
                 name=name,
                 kind="gpu",
                 total_bytes=totals[index],
-                components=tuple(parts),
+                components=labelled(parts, model.spec.assumed),
                 cache_bytes=buffers.cache(index),
                 free_bytes=totals[index] - needed,
             )
@@ -260,7 +261,7 @@ def _host(model: Model, deployment: Deployment, run: Run, buffers: Buffers, *, u
         name="host",
         kind="host",
         total_bytes=size,
-        components=tuple(parts),
+        components=labelled(parts, model.spec.assumed),
         cache_bytes=buffers.cache(last),
         free_bytes=size - needed if size else 0,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from planner.contract.assumed import labelled
 from planner.contract.component import SIDES, Component, Side, total
 from planner.contract.plan import Cache, Device, Load, ServingPlan, StartupError, Verdict, WorkloadPoint
 from planner.contract.workload import ONE_REQUEST, Workload
@@ -178,7 +179,7 @@ def asked_length(workload: Workload, resolved: Resolved) -> int:
 
 def _budget(model: Model, resolved: Resolved, scheme: WeightScheme, stage: Stage, *, last: bool) -> Budget:
     pools = {side: stage.pools(side) for side in SIDES}
-    outside = outside_of(model, resolved, scheme, stage, pools["best"], last=last)
+    outside = labelled(outside_of(model, resolved, scheme, stage, pools["best"], last=last), model.spec.assumed)
     left = {side: stage.free_after(side) - pools[side].total_bytes - total(outside, side) for side in SIDES}
     return Budget(stage=stage, pools=pools, outside=outside, left=left)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from planner.contract.assumed import labelled
 from planner.contract.component import Component
 from planner.engines.tensorrt_llm.tables.releases import measured_bytes
 from planner.hardware.contexts import cuda_context
@@ -105,7 +106,7 @@ def before_cache(
         )
         if last:
             parts.append(_decoder(rows, model.spec.vocab_size))
-    return tuple(parts)
+    return labelled(parts, model.spec.assumed)
 
 
 def spread_of(tensor_parallel_size: int, expert_parallel_size: int, *, attention_data_parallel: bool) -> Parallelism:

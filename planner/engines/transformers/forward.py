@@ -17,9 +17,10 @@ joined layer by layer); torch `aten/src/ATen/native/SoftMax.cpp`: only half inpu
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
+from planner.contract.assumed import labelled
 from planner.contract.component import Component, exact
 from planner.hardware.contexts import cuda_context
 from planner.hardware.cublas import cublas_workspace
@@ -78,8 +79,8 @@ def components_of(
     context = cuda_context(run.gpu)
     workspace = cublas_workspace(run.gpu)
     weights = exact("weights", weights_bytes, f"every tensor as {scheme.label} = {weights_bytes:,}", "config.json")
-    return (
-        replace(weights, evidence="assumed") if model.spec.assumed else weights,
+    parts = (
+        weights,
         exact(
             "kv_cache",
             final_cache,
@@ -116,6 +117,7 @@ def components_of(
             source=context.source,
         ),
     )
+    return labelled(parts, model.spec.assumed)
 
 
 def _cache_bytes(run: Run, caches: tuple[LayerCache, ...]) -> tuple[int, int]:

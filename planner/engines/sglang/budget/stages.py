@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
+from planner.contract.assumed import labelled
 from planner.contract.component import Component, Side
 from planner.engines.sglang.budget.adapters import adapter_slots
 from planner.engines.sglang.budget.drafts import draft_weights, separate_draft
@@ -87,7 +88,7 @@ def stages_of(model: Model, resolved: Resolved, scheme: WeightScheme) -> tuple[S
                 index=index,
                 total_bytes=asked.total_bytes,
                 before=tuple(before),
-                static=_static(model, resolved, scheme, run, first=index == 0, last=last),
+                static=labelled(_static(model, resolved, scheme, run, first=index == 0, last=last), model.spec.assumed),
                 reservation_bytes=reservation,
                 pool_inputs=_pool_inputs(model, resolved, run),
                 fraction=resolved.fraction,

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from planner.contract.assumed import labelled
 from planner.contract.component import Component, Side, exact, total
 from planner.engines.vllm.budget.activation import activation_peak, per_layer_width
 from planner.engines.vllm.budget.adapters import lora_slots
@@ -163,8 +164,8 @@ def stage_budget(
         layers=layers,
         weights=weights,
         requested_bytes=requested_bytes(resolved.gpu_memory_bytes, utilization, ceil=resolved.profile.ceil_requested),
-        inside=tuple(inside),
-        outside=tuple(outside),
+        inside=labelled(inside, model.spec.assumed),
+        outside=labelled(outside, model.spec.assumed),
     )
 
 
