@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from annotated_types import Ge
 
@@ -25,6 +25,9 @@ from planner.errors import SourceError, UsageError
 from planner.report.diagnosis import render_diagnosis
 from planner.standard_input import read_standard_input
 
+if TYPE_CHECKING:
+    from planner.cli.words.launched import Launched
+
 FORMATS = ("table", "json", "csv", "markdown")
 _MOST_LENGTHS_BYTES = 256 << 20
 _MOST_FILES = 256
@@ -42,6 +45,16 @@ class Asked:
         option(
             "The model that ran; with it the inputs of serve are read, or those of train.",
             "--model",
+            panel=_RAN,
+            ours=True,
+            common=True,
+        ),
+    ] = None
+    launch: Annotated[
+        str | None,
+        option(
+            "What launched it: a command in quotes, a file, a folder; in place of --model and the inputs.",
+            "--launch",
             panel=_RAN,
             ours=True,
             common=True,
@@ -91,23 +104,26 @@ def diagnose(words: Sequence[str]) -> int:
     was, or the input cannot be read.
 
     With --gpu the card's capacity is known where the text prints none; with --model and the options of serve (or
-    --train and those of train) the plan of what ran stands beside each figure.
+    --train and those of train) the plan of what ran stands beside each figure; --launch takes the command, manifest or
+    config that launched it instead.
 
     Examples: vram-planner diagnose train.log; vram-planner diagnose oom.txt snapshot.pickle --format json; vram-planner
     diagnose serve.log --model Qwen/Qwen3-8B --gpu 4090 --max-model-len 32768; vram-planner diagnose train.log --model
-    Qwen/Qwen3-8B --gpu 4090 --train --method qlora; vram-planner diagnose --lengths lengths.txt --max-waste 5
+    Qwen/Qwen3-8B --gpu 4090 --train --method qlora; vram-planner diagnose serve.log --launch compose.yaml; vram-planner
+    diagnose --lengths lengths.txt --max-waste 5
     """
     if any(word in ("--help", "-h", "--help-all") for word in words):
         from planner.cli.words.help import print_help
 
         print_help("diagnose", diagnose.__doc__ or "", (Asked, Card), subject="[FILE]...")
         return 0
-    if _names_a_model(words):
+    launched = _launched(words)
+    if launched is not None or _names_a_model(words):
         from planner.cli.words.workload_options import (
             read_words,  # only with a model: declarations of engines and trainers
         )
 
-        ran = read_words(words, Asked, most_positional=_MOST_FILES)
+        ran = read_words(words, Asked, most_positional=_MOST_FILES, launched=launched)
         parsed = ran.parsed
     else:
         ran, parsed = None, _without_model(words)
@@ -121,10 +137,29 @@ def diagnose(words: Sequence[str]) -> int:
     if ran is not None and diagnosis is not None:
         from planner.diagnosis.expectation.beside_plan import with_plan  # only with a plan: a tenth of a second
 
-        diagnosis = with_plan(diagnosis, ran.workload(str(asked.model), diagnosis))
+        model = asked.model or (launched.model if launched is not None else None)
+        if model is None:
+            raise UsageError("--launch names no model: give --model too", field="model")
+        diagnosis = with_plan(diagnosis, ran.workload(model, diagnosis))
     buckets = _buckets(asked) if asked.lengths is not None else None
     print(render_diagnosis(diagnosis, format=asked.format, buckets=buckets, more=asked.more))
     return 0
+
+
+def _launched(words: Sequence[str]) -> Launched | None:
+    """What --launch says was launched.
+
+    Raises:
+        UsageError: it launches nothing that is planned here.
+    """
+    source = next((word for word in words if dashed(word.partition("=")[0]) == "--launch"), None)
+    if source is None:
+        return None
+    from planner.cli.words.launched import launched_by  # readers of every form; only for this
+
+    place = words.index(source)
+    text = source.partition("=")[2] or (words[place + 1] if place + 1 < len(words) else "")
+    return launched_by(text)
 
 
 def _names_a_model(words: Sequence[str]) -> bool:

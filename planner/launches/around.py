@@ -6,6 +6,7 @@ import csv
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
 from typing import Final
@@ -87,8 +88,10 @@ def image_engine(image: str) -> tuple[str | None, str | None, bool]:
     if not colon or "/" in tag:
         head, tag = name, ""
     bare = head.removeprefix("docker.io/").removeprefix("index.docker.io/")
+    last = bare.rsplit("/", 1)[-1]
     for row in _rows("images.csv"):
-        if bare == row["repository"]:
+        # a row with a star is a pattern of the last part, for copies in other registries
+        if bare == row["repository"] or ("*" in row["repository"] and fnmatchcase(last, row["repository"])):
             version = None
             if not digest and row["versioned"] == "yes":
                 found = _VERSION.fullmatch(tag)
@@ -97,12 +100,6 @@ def image_engine(image: str) -> tuple[str | None, str | None, bool]:
                 built = _BUILD.fullmatch(tag)
                 version = (built[1] or built[2]) if built else None
             return row["engine"], version, row["entrypoint"] == "server"
-    last = bare.rsplit("/", 1)[-1]
-    if last.startswith("vllm-openai"):
-        return "vllm", None, True
-    for part, engine in (("vllm", "vllm"), ("sglang", "sglang"), ("tensorrt", "tensorrt-llm"), ("ollama", "ollama")):
-        if part in last:
-            return engine, None, False
     return None, None, False
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from planner.contract.card import Card
 from planner.contract.engine import Engine, find_engine
 from planner.contract.export_name import read_export
-from planner.contract.inputs import inputs_of
+from planner.contract.inputs import inputs_of, option
 from planner.contract.parser import Parsed, dashed, parse
 from planner.contract.workload import Workload as Requests
 from planner.errors import UsageError
@@ -19,6 +19,7 @@ from planner.training.recipe import Recipe
 from planner.training.trainer_words import TrainerWords, recipe_of_words
 
 if TYPE_CHECKING:
+    from planner.cli.words.launched import Launched
     from planner.diagnosis.expectation.workload import Workload
     from planner.diagnosis.result import Diagnosis
 
@@ -49,13 +50,24 @@ class Ran:
         return on_card_of(workload, printed) if printed else workload
 
 
-def read_words(words: Sequence[str], own: type, *, most_positional: int) -> Ran:
+def read_words(words: Sequence[str], own: type, *, most_positional: int, launched: Launched | None = None) -> Ran:
     """The words by the declarations of serve, or with --train of train, beside the command's own.
+
+    Args:
+        launched: what launched it; the words beat it.
 
     Raises:
         UsageError: as `parse`; or an option of the other kind of workload.
     """
+    if launched is not None and launched.engine not in (None, _ENGINE):
+        started, planned = find_engine(str(launched.engine)).title, find_engine(_ENGINE).title
+        raise UsageError(
+            f"--launch starts {started}; messages are set beside a plan of {planned} or of a fine-tune",
+            field="launch",
+        )
     trains = any(dashed(word.partition("=")[0]) == "--train" for word in words)
+    if launched is not None:
+        trains = launched.engine is None
     engine = None if trains else find_engine(_ENGINE)
     records: tuple[type, ...] = (Card, Recipe, TrainerWords) if engine is None else (engine.Deployment, Requests)
     try:
@@ -74,7 +86,23 @@ def read_words(words: Sequence[str], own: type, *, most_positional: int) -> Ran:
                 kind = "a server: leave --train out" if trains else "a fine-tune: give --train"
                 raise UsageError(f"{name} is an option of {kind}", field=name) from None
         raise
+    if launched is not None:
+        takes = None if engine is None else engine.takes
+        below = parse((*records, _Unprinted), launched.words, other=takes)
+        parsed = replace(
+            parsed,
+            given={**below.given, **parsed.given},
+            typed={**below.typed, **parsed.typed},
+            passed=(*below.passed, *parsed.passed),
+        )
     return Ran(parsed=parsed, engine=engine)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Unprinted:
+    """What a launch says and no plan of it needs."""
+
+    engine: Annotated[str | None, option("Serving engine.", ours=True)] = None
 
 
 def says_what_ran(name: str) -> bool:

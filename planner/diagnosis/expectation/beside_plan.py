@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from planner.contract.lever import Setting
 from planner.diagnosis.expectation.comparison import Comparison, compare
-from planner.diagnosis.expectation.workload import TrainingWorkload, Workload
+from planner.diagnosis.expectation.workload import ServingWorkload, TrainingWorkload, Workload
 from planner.diagnosis.expectation.workload_tensors import matching, shapes_instead, tensor_words
+from planner.diagnosis.messages.programs import TRADES
 from planner.diagnosis.messages.wordings.not_memory import KINDS as NOT_MEMORY
 from planner.diagnosis.remedies.catalogue import action, catalogue
 from planner.diagnosis.result import Action, Diagnosis, Finding
@@ -271,11 +272,17 @@ def _tensor_notes(finding: Finding, workload: Workload, tensors: Iterable[LargeT
 
 
 def _engine_notes(finding: Finding, workload: Workload) -> Iterator[str]:
-    engine = finding.message.context.get("engine", finding.message.program)
-    if workload.kind == "serve" and engine in ("sglang", "tgi", "tensorrt-llm", "exllama", "llama.cpp", "ollama"):
-        yield f"the plan is vLLM's, the message {engine}'s: the weights compare, pools and fractions only roughly"
-    if workload.kind == "train" and engine in ("vllm", "sglang", "tgi"):
-        yield f"the plan is of a fine-tune, the message {engine}'s: leave --train out to plan the server"
+    program = finding.message.context.get("engine", finding.message.program)
+    trade = TRADES.get(program, "")
+    if isinstance(workload, ServingWorkload):
+        planned = workload.question.engine
+        if trade == "serve" and program != planned.name:
+            yield (
+                f"the plan is {planned.title}'s, the message {program}'s: the weights compare, pools and fractions only"
+                " roughly"
+            )
+    elif trade == "serve":
+        yield f"the plan is of a fine-tune, the message {program}'s: leave --train out to plan the server"
 
 
 def _actions(finding: Finding, plan: Expectation) -> tuple[Action, ...]:
