@@ -133,15 +133,7 @@ class _Reader:
                 if tensor.role is Role.EMBEDDING
             )
             self.notes.append(f"{recipe.framework} does not tie the output matrix to the embedding")
-        tuned = outside and not recipe.freeze_vision_tower
-        towers = [self._tensor(tensor, tensor.name, tuned) for stack in spec.stacks for tensor in stack.tensors]
-        for stack in spec.stacks:
-            for layer in stack.layers:
-                towers += [self._tensor(t, t.name, tuned) for t in layer.tensors(stack.hidden_size) if not t.buffer]
-        if spec.stacks and spec.decoder and not recipe.images_per_sample:
-            self.notes.append(
-                "no pictures are planned: the towers' own activations are not counted (--images-per-sample)"
-            )
+        towers = self._towers(outside and not recipe.freeze_vision_tower)
         self._check_matches()
         if last and not first and spec.tie_word_embeddings:
             head += tuple(t for t in embeddings if t.tensor.role is Role.EMBEDDING)
@@ -149,13 +141,32 @@ class _Reader:
             embeddings=embeddings if first else (),
             layers=tuple(layers),
             head=head if last else (),
-            towers=tuple(towers) if first else (),
+            towers=towers if first else (),
             notes=tuple(self.notes),
             first=first,
             last=last,
             stage=stage,
             tied=recipe.has_logits and spec.tie_word_embeddings and not kernels(recipe).get("untied"),
         )
+
+    def _towers(self, trained: bool) -> tuple[TrainTensor, ...]:
+        """Encoders and towers beside the stack; read after it, so that adapters that only they have are noticed."""
+        beside_towers = self.adapted
+        found = [self._tensor(tensor, tensor.name, trained) for stack in self.spec.stacks for tensor in stack.tensors]
+        for stack in self.spec.stacks:
+            for layer in stack.layers:
+                found += [self._tensor(t, t.name, trained) for t in layer.tensors(stack.hidden_size) if not t.buffer]
+        if self.recipe.adapters and self.adapted and not beside_towers:
+            self.notes.append(
+                f"the adapters' targets ({', '.join(self.targets.asked)}) are modules of the towers alone: the language"
+                " model has no adapter and keeps nothing for a gradient, but with checkpointing each layer's input;"
+                " --lora-target-modules names its own"
+            )
+        if self.spec.stacks and self.spec.decoder and not self.recipe.images_per_sample:
+            self.notes.append(
+                "no pictures are planned: the towers' own activations are not counted (--images-per-sample)"
+            )
+        return tuple(found)
 
     def _scores(self, head: tuple[TrainTensor, ...], outside: bool) -> tuple[TrainTensor, ...]:
         """The head with a matrix of a row a label in place of the vocabulary's; none for embeddings.
