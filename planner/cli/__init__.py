@@ -38,10 +38,11 @@ COMMANDS: Final = {
     "web": ("planner.cli.web", "web"),
     "validate": ("planner.cli.validate", "validate"),
     "probe": ("planner.cli.probe", "probe"),
+    "completion": ("planner.cli.completion", "completion"),
 }
 
 # the small ones, whose options stand in a function's signature; the others read their words by a declaration
-_BY_TYPER: Final = ("models", "gpus", "formats", "engines", "schema", "web")
+TYPED: Final = ("models", "gpus", "formats", "engines", "schema", "web")
 
 
 def build_app(names: Sequence[str] = ()) -> typer.Typer:
@@ -152,10 +153,10 @@ def _main() -> None:
 
 def run(asked: str | None, arguments: list[str]) -> object:
     """Run the command and give its exit status."""
-    if asked in COMMANDS and asked not in _BY_TYPER and arguments[0] == asked:
+    if asked in COMMANDS and asked not in TYPED and arguments[0] == asked:
         module, function = COMMANDS[asked]
         return getattr(import_module(module), function)(arguments[1:])
-    app = build_app([asked] if asked in _BY_TYPER else [])
+    app = build_app([asked] if asked in TYPED else [])
     return app(args=arguments, prog_name="vram-planner", standalone_mode=False)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from planner.cli.completion import candidates
 from planner.contract import engine as table
 from planner.contract.parser import parse
 from planner.errors import UsageError
@@ -104,3 +105,5 @@ def test_an_input_more_is_everywhere(ask: Callable[..., Run]) -> None:
     assert "Masonry:" in shown and "Bricks beside the card." in shown
     page = next(text for path, text in runpy.run_path(REFRESH)["pages"]().items() if path.name == "options.md")
     assert "| `--brick-count` | Bricks beside the card. |  | host |" in page
+    assert candidates(["serve", "--engine", "vllm-and-one", "--brick"]) == ["--brick-count"]
+    assert candidates(["serve", "--engine", "vllm", "--brick"]) == []

@@ -4,12 +4,43 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
 
 from planner.contract.engine import Engine, engine_names
 from planner.contract.inputs import Input, inputs_of, plain
 
 _INDENT = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What a command takes: the records of its inputs, the engine whose inputs are among them, commands below it."""
+
+    records: tuple[type, ...] = ()
+    engine: Engine | None = None
+    commands: tuple[str, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """Every input, in order."""
+        return tuple(one for record in self.records for one in inputs_of(record))
+
+
+# set while a command is asked what it takes, in place of printing it
+_ASKED: ContextVar[list[Declared] | None] = ContextVar("_ASKED", default=None)
+
+
+def declared_by(command: Callable[[Sequence[str]], object], words: Sequence[str]) -> Declared:
+    """What the help of a command with these words lists; a command tells nobody else what it takes."""
+    told: list[Declared] = []
+    token = _ASKED.set(told)
+    try:
+        command([*words, "--help-all"])
+    finally:
+        _ASKED.reset(token)
+    return told[0] if told else Declared()
 
 
 def print_help(
@@ -27,6 +58,10 @@ def print_help(
     Args:
         commands: those that stand below it, each with what it does.
     """
+    asked = _ASKED.get()
+    if asked is not None:
+        asked.append(Declared(tuple(records), engine, tuple(commands or ())))
+        return
     width = max(60, min(shutil.get_terminal_size((80, 24)).columns, 100))
     print(f"Usage: vram-planner {name} {subject} [options]\n")
     for paragraph in textwrap.dedent(about).strip().split("\n\n"):
