@@ -23,7 +23,7 @@ from planner.report.pick import render_models, render_picks, render_runs
 from planner.report.printer import Width
 from planner.serving.pick.candidates import Pick, best_format_each, candidate_cards, picks, ranked
 from planner.serving.pick.models import Wanted, by_parameters, models_that_run
-from planner.serving.prices import Prices, listed_prices, stated_prices, unused_prices
+from planner.serving.prices import PRICE, Prices, listed_prices, stated_prices, unused_prices
 from planner.standard_input import read_standard_input
 
 PICK: Final = "Pick"
@@ -54,17 +54,7 @@ class Choice:
     formats: Annotated[
         tuple[str, ...], option("Formats to try; none is as stored.", panel=PICK, ours=True, common=True)
     ] = ()
-    price: Annotated[
-        tuple[str, ...],
-        option(
-            "Per GPU hour: 2.5, or h100=2.5; may be given again.",
-            panel=PICK,
-            ours=True,
-            common=True,
-            several=True,
-            read=lambda text, _: tuple(text.split(",")),
-        ),
-    ] = ()
+    price: Annotated[tuple[str, ...], PRICE] = ()
     prices: Annotated[
         str | None,
         option(

@@ -12,11 +12,12 @@ from planner.cli.words.questions import FORMATS, Asking, questioned
 from planner.contract.inputs import option
 from planner.contract.lengths import Lengths, parse_lengths, write_lengths
 from planner.errors import UsageError
-from planner.hardware.gpus import Gpu, find_gpu
+from planner.hardware.gpus import find_gpu
 from planner.model.load import load_model
 from planner.report.size import curve_chart, curve_csv, render_fleet
 from planner.serving.curves import CurvePoint, context_curve, user_curve
 from planner.serving.fleet import Candidate, Demand, size_fleet
+from planner.serving.prices import PRICE, stated_prices
 from planner.serving.redundancy import Redundancy, parse_redundancy
 
 # assumed where the user names no card: what clouds rent most
@@ -80,17 +81,7 @@ class Load:
     gpus_per_node: Annotated[
         int, Ge(1), Le(1024), option("GPUs of one machine.", panel=FLEET, ours=True, common=True)
     ] = 8
-    price: Annotated[
-        tuple[str, ...],
-        option(
-            "Per GPU hour: 2.5, or h100=2.5; may be given again.",
-            panel=FLEET,
-            ours=True,
-            common=True,
-            several=True,
-            read=lambda text, _: tuple(text.split(",")),
-        ),
-    ] = ()
+    price: Annotated[tuple[str, ...], PRICE] = ()
     curve: Annotated[
         str | None,
         option(
@@ -129,7 +120,7 @@ def size(words: Sequence[str]) -> int:
     base = engine.deployment(replace(parsed, given={**single, "gpu": cards[0].id}))
     if getattr(base, "max_model_len", None) == -1:
         raise UsageError("--max-model-len must be a number of tokens here", field="max_model_len")
-    prices = _prices(load.price)
+    prices = {card: price.usd_per_hour for card, price in stated_prices(load.price).items()}
     candidates, rejected = size_fleet(
         engine,
         load_model(parsed.positional[0], assume_family=parsed.record(Asking).assume_family),
@@ -188,24 +179,3 @@ def _chart(candidate: Candidate, curve: str) -> str:
     what = "requests at once by max_model_len" if curve == "context" else "users by GPUs"
     title = f"{what}: {candidate.tensor_parallel_size} x {candidate.gpu.name} a replica"
     return curve_chart(_points(candidate, curve), title=title)
-
-
-def _prices(texts: Sequence[str]) -> dict[str, float]:
-    """Price per GPU hour by card id; "" is every other card's.
-
-    Raises:
-        UsageError: not a number.
-        UnknownGpu: no such card.
-    """
-    found = {}
-    for text in texts:
-        name, _, number = text.rpartition("=")
-        try:
-            value = float(number)
-        except ValueError:
-            raise UsageError(f"--price is {text[:40]!r}; expected 2.5 or h100=2.5", field="price") from None
-        if not 0 <= value < 1e9:
-            raise UsageError(f"--price is {text[:40]!r}; expected a price per GPU hour", field="price")
-        card: Gpu | None = find_gpu(name) if name else None
-        found[card.id if card else ""] = value
-    return found

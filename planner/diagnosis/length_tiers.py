@@ -6,7 +6,6 @@ let graphs and kernels be compiled once; each tier costs padding. Lengths and ti
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -185,12 +184,6 @@ def _tiers(rows: Sequence[_Row], cuts: list[list[int]]) -> tuple[Tier, ...]:
             tiers.append(Tier(length=group[-1][0], sequences=sum(r[1] for r in group), tokens=sum(r[2] for r in group)))
         end = start
     return tuple(reversed(tiers))
-
-
-def tier_of(length: int, buckets: Buckets) -> int:
-    """The padded length of a sequence of `length` tokens; the longest tier for longer ones."""
-    tiers = [t.length for t in buckets.tiers]
-    return tiers[min(bisect_left(tiers, length), len(tiers) - 1)]
 
 
 def parse_lengths(text: str) -> list[int]:

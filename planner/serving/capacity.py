@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 
-def remaining_bytes(total_bytes: int, *uses: int) -> int:
-    """What is left of a card after its uses; never below zero. 80 - 48 - 20 - 4 GiB leaves 8 GiB."""
-    return max(total_bytes - sum(uses), 0)
-
-
 def requests_that_fit(free_bytes: int, bytes_per_request: int) -> int:
     """Whole requests in the free bytes: 8 GiB holds 16 of 0.5 GiB and 8 of 1 GiB.
 

@@ -9,6 +9,7 @@ from datetime import date
 from pathlib import Path
 from typing import Final
 
+from planner.contract.inputs import option
 from planner.errors import SourceError, UsageError
 from planner.hardware.gpus import find_gpu
 
@@ -39,6 +40,17 @@ class Price:
 
 Prices = dict[str, Price]
 """The cheapest price by card id; "" is every other card's."""
+
+
+# The input that commands share.
+PRICE: Final = option(
+    "Per GPU hour: 2.5, or h100=2.5; may be given again.",
+    panel="Prices",
+    ours=True,
+    common=True,
+    several=True,
+    read=lambda text, _: tuple(text.split(",")),
+)
 
 
 def stated_prices(texts: Iterable[str]) -> Prices:

@@ -110,8 +110,3 @@ def optimizer(name: str) -> Optimizer:
     if found.step == "refused":
         raise UsageError(f"--optim {name} is not modelled: it is {found.source}", field="optim")
     return found
-
-
-def optimizer_names() -> tuple[str, ...]:
-    """Every known name."""
-    return tuple(_rows())

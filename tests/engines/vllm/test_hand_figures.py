@@ -8,7 +8,7 @@ from planner import Deployment, Model, find_gpu, load_model, plan_serving
 from planner.memory.cache.formats import cache_format
 from planner.memory.cache.kv_cache import layer_caches, sequence_cost
 from planner.model.load import model_from_config
-from planner.serving.capacity import remaining_bytes, requests_that_fit
+from planner.serving.capacity import requests_that_fit
 from planner.units import GIB, KIB
 
 HALF_GIB = GIB // 2
@@ -27,10 +27,9 @@ def llama(key_value_heads: int) -> Model:
 
 
 def test_what_is_left_of_80_gib() -> None:
-    assert remaining_bytes(80 * GIB, 48 * GIB, 20 * GIB, 4 * GIB) == 8 * GIB
-    assert requests_that_fit(8 * GIB, HALF_GIB) == 16
-    assert requests_that_fit(8 * GIB, GIB) == 8
-    assert requests_that_fit(remaining_bytes(80 * GIB, 48 * GIB, 28 * GIB, 4 * GIB), HALF_GIB) == 0
+    assert requests_that_fit((80 - 48 - 20 - 4) * GIB, HALF_GIB) == 16
+    assert requests_that_fit((80 - 48 - 20 - 4) * GIB, GIB) == 8
+    assert requests_that_fit((80 - 48 - 28 - 4) * GIB, HALF_GIB) == 0
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from planner.errors import ConfigError, UnsupportedArchitecture
 from planner.model.config import RawConfig
 from planner.model.families.registry import MODULE_OF
 from planner.model.load import load_model, model_from_config
-from planner.model.sources.gguf.config import config_from_gguf, known_architectures
+from planner.model.sources.gguf.config import config_from_gguf
+from planner.model.sources.gguf.families import FAMILIES
 from planner.model.sources.gguf.reader import GgufHeader, Value
 from tests.model.sources.ggufs import bundled, header
 
@@ -102,7 +103,7 @@ def test_every_architecture_leads_to_a_family() -> None:
         "ssm__inner_size": 64, "ssm__time_step_rank": 4, "ssm__group_count": 2, "ssm__state_size": 16,
         "ssm__conv_kernel": 4,
     }  # fmt: skip
-    for architecture in known_architectures():
+    for architecture in FAMILIES:
         config = config_from_gguf(header(architecture, dict(sizes), **mla, **delta), origin="m.gguf")
         assert config["model_type"] in MODULE_OF, architecture
 

@@ -14,9 +14,7 @@ from safetensors.torch import save_file
 from planner.errors import PlannerError, SourceError, UnsupportedArchitecture
 from planner.model.load import load_model, model_from_config
 from planner.model.model import Model
-from planner.model.sources.roles import stored_bytes_by_role
-from planner.model.sources.stored import StoredTensor, total_bytes
-from planner.model.tensor import Role
+from planner.model.sources.stored import total_bytes
 from planner.model.tensors import tensors
 
 CONFIG = {
@@ -130,21 +128,7 @@ def test_packed_weights_are_not_held_against_the_config(folder: Path) -> None:
     save_file(found, folder / "model.safetensors")
     model = load_model(folder)
     assert model.notes == ()
-    roles = stored_bytes_by_role(model.stored, model.spec)
-    assert roles[Role.MLP] == 5 * 2 * 64 * 128 + 4 * 8 * 128 + 2 * 128 + 4 * 16 + 4 * 64
-
-
-def test_bytes_by_role(folder: Path) -> None:
-    save_file(weights(), folder / "model.safetensors")
-    model = load_model(folder)
-    roles = stored_bytes_by_role(model.stored, model.spec)
-    assert roles == {
-        Role.EMBEDDING: 2 * 96 * 64,
-        Role.LM_HEAD: 2 * 96 * 64,
-        Role.NORM: 2 * 64 * 5,
-        Role.ATTENTION: 2 * 2 * (2 * 64 * 64 + 2 * 64 * 32),
-        Role.MLP: 2 * 2 * 3 * 64 * 128,
-    }
+    assert model.stored_bytes == bytes_of(found)
 
 
 def test_a_quantiser_beside_the_config(folder: Path) -> None:
@@ -157,33 +141,6 @@ def test_a_quantiser_beside_the_config(folder: Path) -> None:
     assert load_model(folder).spec.quantization_config == {
         "quant_method": "modelopt", "quant_algo": "FP8", "exclude_modules": ["lm_head"],
     }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("name", "role"),
-    [
-        ("model.layers.0.block_sparse_moe.experts.3.w1.weight", Role.EXPERT),
-        ("model.layers.0.block_sparse_moe.gate.weight", Role.ROUTER),
-        ("model.layers.0.mlp.shared_experts.up_proj.weight_scale_inv", Role.SHARED_EXPERT),
-        ("model.layers.9.mlp.up_proj.weight", Role.DRAFT),
-        ("vision_tower.encoder.0.weight", Role.VISION),
-        ("multi_modal_projector.linear_1.weight", Role.PROJECTOR),
-        ("blk.0.attn_q.weight", Role.ATTENTION),
-        ("blk.0.attn_norm.weight", Role.NORM),
-        ("blk.0.ffn_gate_inp.weight", Role.ROUTER),
-        ("blk.0.ffn_down_exps.weight", Role.EXPERT),
-        ("blk.0.ffn_down_shexp.weight", Role.SHARED_EXPERT),
-        ("blk.0.ffn_down.weight", Role.MLP),
-        ("blk.0.ssm_in.weight", Role.RECURRENT),
-        ("token_embd.weight", Role.EMBEDDING),
-        ("output.weight", Role.LM_HEAD),
-        ("output_norm.weight", Role.NORM),
-        ("rope_freqs.weight", Role.OTHER),
-    ],
-)
-def test_names_the_inventory_does_not_have(name: str, role: Role) -> None:
-    spec = load_model_of(CONFIG).spec
-    assert stored_bytes_by_role([StoredTensor(name, "F32", (1,), 4, "f")], spec) == {role: 4}
 
 
 def write_gguf(path: Path, architecture: str = "llama", *, rows: int = 96) -> int:
@@ -224,9 +181,6 @@ def test_a_gguf_file(tmp_path: Path) -> None:
         assert model.stored_bytes == total
         assert model.parameters == load_model_of(CONFIG).parameters
         assert model.notes == ()
-    roles = stored_bytes_by_role(model.stored, model.spec)
-    assert sum(roles.values()) == total
-    assert roles[Role.NORM] == 5 * 256
 
 
 def test_a_folder_of_several_gguf_files(tmp_path: Path) -> None:

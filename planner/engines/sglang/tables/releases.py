@@ -81,12 +81,6 @@ def rules_at(release: Release) -> dict[str, str]:
 
 
 @cache
-def rule_source(name: str, release: Release) -> str:
-    """Where the rule was read."""
-    return next(row["source"] for row in rows_at("rules.csv", release) if row["rule"] == name)
-
-
-@cache
 def has_trait(trait: str, architecture: str, release: Release) -> bool:
     """The engine's list for this trait names the architecture in that release."""
     return any(

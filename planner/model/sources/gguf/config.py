@@ -108,8 +108,3 @@ def _rope(facts: GgufFacts) -> Config:
     if original:
         section["original_max_position_embeddings"] = original
     return section
-
-
-def known_architectures() -> list[str]:
-    """Every GGUF architecture whose metadata is understood, sorted."""
-    return sorted(FAMILIES)
