@@ -8,10 +8,9 @@ from typing import Annotated, Any, Final
 
 from annotated_types import Ge, Le
 
-from planner.contract.card import Card
 from planner.contract.inputs import option
-from planner.contract.reading import read_memory, read_tokens
-from planner.engines.llama_cpp.cards import cards_of
+from planner.contract.reading import read_tokens
+from planner.engines.llama_cpp.cards import Machine, cards_of
 from planner.engines.llama_cpp.layout.cache import CACHE_TYPES
 from planner.engines.llama_cpp.tables.releases import NEWEST
 from planner.engines.llama_cpp.tables.variants import variants
@@ -64,25 +63,14 @@ def _joined(values: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deployment(Card):
+class Deployment(Machine):
     """The inputs of a server, under llama-server's names; None means the program's default.
 
     Args:
-        gpus: all cards where they are several: "2x3090", "4090,3090".
-        host_memory_bytes: RAM of the machine.
         variant: the program that runs llama.cpp.
         passed: words of options that are no input here.
     """
 
-    gpus: Annotated[
-        str | None, option("Cards where they are several: 2x3090, or 4090,3090.", "--gpus", panel="Card", ours=True)
-    ] = None
-    host_memory_bytes: Annotated[
-        int | None,
-        Ge(1),
-        Le(1 << 46),
-        option("RAM of the machine.", "--host-memory", panel="Card", unit="bytes", read=read_memory, ours=True),
-    ] = None
     engine_version: Annotated[
         str, option("Build (b7400), month (2026-05) or release.", panel=PROGRAM, ours=True, memory="card")
     ] = NEWEST
@@ -273,14 +261,14 @@ class Deployment(Card):
 
     @staticmethod
     def settle(given: Mapping[str, Any]) -> dict[str, Any]:
-        """As `Card.settle`; the first of several cards is the one that is named."""
+        """As `Machine.settle`; the first of several cards is the one that is named."""
         found = dict(given)
         text = found.get("gpus") or found.get("gpu")
         if isinstance(text, str):
             listed = cards_of(text)
             if len(listed) > 1:
                 found["gpus"], found["gpu"] = text, listed[0].id
-        return Card.settle(found)
+        return Machine.settle(found)
 
     @property
     def cards(self) -> tuple[Gpu, ...]:

@@ -10,10 +10,9 @@ from typing import Annotated, Any, Final
 
 from annotated_types import Ge, Le
 
-from planner.contract.card import Card
 from planner.contract.inputs import option
 from planner.contract.reading import read_memory, read_switch, read_tokens, read_whole
-from planner.engines.llama_cpp.cards import cards_of
+from planner.engines.llama_cpp.cards import Machine, cards_of
 from planner.engines.ollama.releases import NEWEST
 from planner.errors import UsageError
 from planner.hardware.gpus import Gpu
@@ -41,18 +40,9 @@ def read_modelfile(text: str, name: str) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deployment(Card):
+class Deployment(Machine):
     """The inputs of a server, under the names of Ollama's parameters; None means the release's default."""
 
-    gpus: Annotated[
-        str | None, option("Cards where they are several: 2x3090, or 4090,3090.", "--gpus", panel="Card", ours=True)
-    ] = None
-    host_memory_bytes: Annotated[
-        int | None,
-        Ge(1),
-        Le(1 << 46),
-        option("RAM of the machine.", "--host-memory", panel="Card", unit="bytes", read=read_memory, ours=True),
-    ] = None
     engine_version: Annotated[str, option("Release (0.17.0) or month.", panel=OLLAMA, ours=True)] = NEWEST
     quantization: Annotated[
         str | None, option("llama.cpp's mix of the weights.", "--quantization", "-q", panel=OLLAMA, ours=True)
@@ -129,7 +119,7 @@ class Deployment(Card):
 
     @staticmethod
     def settle(given: Mapping[str, Any]) -> dict[str, Any]:
-        """As `Card.settle`; a Modelfile fills what is not given."""
+        """As `Machine.settle`; a Modelfile fills what is not given."""
         found = dict(given)
         text = found.get("gpus") or found.get("gpu")
         if isinstance(text, str):
@@ -139,7 +129,7 @@ class Deployment(Card):
         if found.get("modelfile"):
             for name, value in read_modelfile(found["modelfile"], "--modelfile").items():
                 found.setdefault(name, value)
-        return Card.settle(found)
+        return Machine.settle(found)
 
     @property
     def cards(self) -> tuple[Gpu, ...]:

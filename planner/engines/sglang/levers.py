@@ -10,9 +10,7 @@ from planner.contract.lever import Kind, Lever, Value, kinds
 from planner.engines.sglang.budget.defaults import decode_graph_sizes
 from planner.engines.sglang.deployment import Deployment
 from planner.engines.sglang.plan import SglangPlan
-from planner.errors import UsageError
-from planner.memory.cache.kv_cache import local_key_value_heads
-from planner.memory.parallel.sharding import Parallelism, divides
+from planner.memory.parallel.node import dividing_sizes, fewest_cards_first
 from planner.model.model import Model
 from planner.units import GIB
 
@@ -20,6 +18,7 @@ TABLE: Final = "planner.engines.sglang.tables:levers.csv"
 
 # Assumed: GPUs of one node; the shortest context, the smallest chunk and the fewest requests worth proposing.
 _NODE: Final = 8
+_SIZES: Final = tuple(range(1, _NODE + 1))
 _MOST_STAGES: Final = 16
 _SHORTEST_CONTEXT: Final = 1024
 _SMALLEST_CHUNK: Final = 512
@@ -165,7 +164,7 @@ def _weights(plan: SglangPlan) -> Iterator[Lever]:
 
 def _cards(plan: SglangPlan) -> Iterator[Lever]:
     asked = plan.deployment
-    sizes = [size for size in tensor_parallel_sizes(plan.model) if size > asked.tp_size]
+    sizes = [size for size in dividing_sizes(plan.model, _SIZES) if size > asked.tp_size]
     yield _lever("tp-size", asked.tp_size, sizes, "tp_size")
     stages = min(_NODE, len(plan.model.spec.layers))
     yield _lever("pp-size", asked.pp_size, range(asked.pp_size + 1, stages + 1), "pp_size")
@@ -182,33 +181,11 @@ def _offload(plan: SglangPlan) -> Iterator[Lever]:
     )
 
 
-def tensor_parallel_sizes(model: Model) -> tuple[int, ...]:
-    """The sizes of a node that every tensor and every head divides by."""
-    key = ("sglang tensor parallel sizes",)
-    found = model.memo.get(key)
-    if not isinstance(found, tuple):
-        found = tuple(size for size in range(1, _NODE + 1) if _shares(model, size))
-        model.memo[key] = found
-    return found
-
-
-def _shares(model: Model, size: int) -> bool:
-    try:
-        for cache in model.caches:
-            local_key_value_heads(cache, size)
-    except UsageError:
-        return False
-    layers = {id(layer): layer for layer in model.spec.layers}.values()
-    tensors = [tensor for layer in layers for tensor in layer.tensors(model.spec.hidden_size)]
-    return divides([*model.spec.embeddings, *tensors, *model.spec.head], Parallelism(tensor_parallel_size=size)) is None
-
-
 def layouts(model: Model, deployment: Deployment) -> Iterator[Layout]:
     """Every layout: tensor parallel within a node, pipeline stages beyond, fewest cards first."""
     deepest = min(_MOST_STAGES, len(model.spec.layers))
-    found = [(ways, stages) for ways in tensor_parallel_sizes(model) for stages in range(1, deepest + 1)]
     replicas = 1 if deployment.enable_dp_attention else deployment.dp_size
-    for ways, stages in sorted(found, key=lambda layout: (layout[0] * layout[1], layout[1])):
+    for ways, stages in fewest_cards_first(dividing_sizes(model, _SIZES), deepest):
         yield Layout(cards=ways * stages * replicas, stages=stages, changes={"tp_size": ways, "pp_size": stages})
 
 

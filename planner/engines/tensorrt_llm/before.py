@@ -13,9 +13,9 @@ from typing import Final
 from planner.contract.assumed import labelled
 from planner.contract.component import Component
 from planner.engines.tensorrt_llm.tables.releases import measured_bytes
-from planner.hardware.contexts import cuda_context
 from planner.hardware.gpus import Gpu
 from planner.hardware.links import link_of
+from planner.memory.context import context_component
 from planner.memory.layer_peak import widest_layer_bytes
 from planner.memory.parallel.sharding import Parallelism
 from planner.memory.quantisation import WeightScheme, plain_scheme, scheme_from_config, scheme_from_name
@@ -76,7 +76,7 @@ def before_cache(
     """
     parallelism = spread_of(tensor_parallel_size, expert_parallel_size, attention_data_parallel=attention_data_parallel)
     weights = weights_of(model, scheme, parallelism, run, first=first, last=last)
-    parts = [_context(gpu), _communicators(gpu, tensor_parallel_size * pipeline_parallel_size)]
+    parts = [context_component(gpu), _communicators(gpu, tensor_parallel_size * pipeline_parallel_size)]
     if already_used_bytes:
         parts.append(_fixed("other_processes", already_used_bytes, "given by the user", "--already-used"))
     parts.append(
@@ -151,19 +151,6 @@ def weights_of(
 def _fixed(name: str, size_bytes: int, formula: str, source: str) -> Component:
     return Component(
         name=name, low=size_bytes, best=size_bytes, high=size_bytes, evidence="exact", formula=formula, source=source
-    )
-
-
-def _context(gpu: Gpu) -> Component:
-    found = cuda_context(gpu)
-    return Component(
-        name="context",
-        low=found.low_bytes,
-        best=found.best_bytes,
-        high=found.high_bytes,
-        evidence=found.evidence,
-        formula=f"CUDA context of one process: {format_size(found.best_bytes)} (n={found.count})",
-        source=found.source,
     )
 
 

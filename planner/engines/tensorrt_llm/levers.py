@@ -10,15 +10,14 @@ from planner.contract.lever import Lever, Value, kinds
 from planner.engines.tensorrt_llm.deployment import Deployment
 from planner.engines.tensorrt_llm.fraction import fraction_bounds
 from planner.engines.tensorrt_llm.plan import TensorrtLlmPlan
-from planner.errors import UsageError
-from planner.memory.cache.kv_cache import local_key_value_heads
-from planner.memory.parallel.sharding import Parallelism, divides
+from planner.memory.parallel.node import dividing_sizes, fewest_cards_first
 from planner.model.model import Model
 
 TABLE: Final = "planner.engines.tensorrt_llm.tables:levers.csv"
 
 # Assumed: GPUs of one node; the shortest context and the smallest batches worth proposing.
 _NODE: Final = 8
+_SIZES: Final = (1, 2, 4, 8)
 _MOST_STAGES: Final = 16
 _SHORTEST_CONTEXT: Final = 1024
 _SMALLEST_TOKENS: Final = 1024
@@ -47,7 +46,7 @@ def serving_levers(plan: TensorrtLlmPlan) -> Iterator[Lever]:
     if plan.model.spec.quantization_config is None and not plan.model.stored and asked.quantization is None:
         for name, value in (("quantization-8bit", "fp8"), ("quantization-4bit", "awq")):
             yield _lever(name, plan.scheme.label, (value,), field="quantization")
-    sizes = tuple(size for size in tensor_parallel_sizes(plan.model) if size > asked.tp_size)
+    sizes = tuple(size for size in dividing_sizes(plan.model, _SIZES) if size > asked.tp_size)
     yield _lever("tp_size", asked.tp_size, sizes)
     yield _lever("pp_size", asked.pp_size, range(asked.pp_size + 1, min(_NODE, len(plan.model.spec.layers)) + 1))
 
@@ -79,32 +78,11 @@ def _fraction(plan: TensorrtLlmPlan) -> Iterator[Lever]:
     yield _lever("kv_cache_free_gpu_memory_fraction", f"{present:g}", values)
 
 
-def tensor_parallel_sizes(model: Model) -> tuple[int, ...]:
-    """The sizes of a node that every tensor and every head divides by."""
-    key = ("tensorrt-llm tensor parallel sizes",)
-    found = model.memo.get(key)
-    if not isinstance(found, tuple):
-        found = model.memo[key] = tuple(size for size in (1, 2, 4, 8) if _shares(model, size))
-    return found
-
-
-def _shares(model: Model, size: int) -> bool:
-    try:
-        for cache in model.caches:
-            local_key_value_heads(cache, size)
-    except UsageError:
-        return False
-    layers = {id(layer): layer for layer in model.spec.layers}.values()
-    tensors = [tensor for layer in layers for tensor in layer.tensors(model.spec.hidden_size)]
-    return divides([*model.spec.embeddings, *tensors, *model.spec.head], Parallelism(tensor_parallel_size=size)) is None
-
-
 def layouts(model: Model, deployment: Deployment) -> Iterator[Layout]:
     """Tensor parallel within a node, pipeline stages beyond, fewest cards first."""
     del deployment
     deepest = min(_MOST_STAGES, len(model.spec.layers))
-    found = [(ways, stages) for ways in tensor_parallel_sizes(model) for stages in range(1, deepest + 1)]
-    for ways, stages in sorted(found, key=lambda layout: (layout[0] * layout[1], layout[1])):
+    for ways, stages in fewest_cards_first(dividing_sizes(model, _SIZES), deepest):
         yield Layout(cards=ways * stages, stages=stages, changes={"tp_size": ways, "pp_size": stages})
 
 

@@ -18,6 +18,7 @@ from planner.engines.vllm.plan import VllmPlan
 from planner.engines.vllm.stages import tensor_parallel_sizes
 from planner.engines.vllm.tables.flags import version_has
 from planner.hardware.gpus import Gpu
+from planner.memory.parallel.node import fewest_cards_first
 from planner.model.kinds.feed_forward import Moe
 from planner.model.model import Model
 from planner.units import GIB
@@ -304,8 +305,7 @@ def layouts(model: Model, deployment: Deployment) -> Iterator[Layout]:
     """Every layout: tensor parallel within a node, pipeline stages beyond, fewest cards first."""
     sizes = tensor_parallel_sizes(model, largest=_NODE)
     deepest = min(_MOST_STAGES, len(model.spec.layers))
-    found = [(ways, stages) for ways in sizes for stages in range(1, deepest + 1)]
-    for ways, stages in sorted(found, key=lambda layout: (layout[0] * layout[1], layout[1])):
+    for ways, stages in fewest_cards_first(sizes, deepest):
         yield Layout(
             cards=ways * stages * deployment.data_parallel_size,
             stages=stages,

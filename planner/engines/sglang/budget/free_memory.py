@@ -17,7 +17,6 @@ from importlib.resources import files
 from typing import Final
 
 from planner.contract.component import Component
-from planner.hardware.contexts import cuda_context
 from planner.hardware.gpus import Gpu
 from planner.hardware.links import link_of
 from planner.units import MIB, format_size
@@ -52,21 +51,6 @@ def communicators(gpu: Gpu, cards: int) -> Component:
         evidence="measured",
         formula=f"process groups over {cards} card{'s' if cards > 1 else ''}: {format_size(best)} (n={row['count']})",
         source=row["source"],
-    )
-
-
-@lru_cache(maxsize=512)
-def context(gpu: Gpu) -> Component:
-    """The driver's context of one process."""
-    found = cuda_context(gpu)
-    return Component(
-        name="context",
-        low=found.low_bytes,
-        best=found.best_bytes,
-        high=found.high_bytes,
-        evidence=found.evidence,
-        formula=f"CUDA context of one process: {format_size(found.best_bytes)} (n={found.count})",
-        source=found.source,
     )
 
 

@@ -9,7 +9,7 @@ from planner.contract.assumed import labelled
 from planner.contract.component import Component, Side
 from planner.engines.sglang.budget.adapters import adapter_slots
 from planner.engines.sglang.budget.drafts import draft_weights, separate_draft
-from planner.engines.sglang.budget.free_memory import communicators, context, others
+from planner.engines.sglang.budget.free_memory import communicators, others
 from planner.engines.sglang.budget.weights import absorbed_bytes, weights_component, weights_of
 from planner.engines.sglang.pool.cells import Cell, cell_of
 from planner.engines.sglang.pool.compressed import compressed_layers, full_token_bytes
@@ -18,6 +18,7 @@ from planner.engines.sglang.pool.states import StateWish, slot_bytes, slots_per_
 from planner.engines.sglang.pool.windows import WindowedCell, windowed_cell
 from planner.engines.sglang.resolve import Resolved
 from planner.engines.sglang.tables.releases import rows_at, rules_at
+from planner.memory.context import context_component
 from planner.memory.parallel.sharding import stage_layer_counts, stage_slices
 from planner.memory.quantisation import WeightScheme
 from planner.model.model import Model
@@ -74,7 +75,7 @@ def stages_of(model: Model, resolved: Resolved, scheme: WeightScheme) -> tuple[S
     asked = resolved.asked
     counts = stage_layer_counts(len(model.spec.layers), asked.pp_size)
     cards = asked.tp_size * asked.pp_size
-    before = [context(resolved.gpu), communicators(resolved.gpu, cards)]
+    before = [context_component(resolved.gpu), communicators(resolved.gpu, cards)]
     held = others(resolved.gpu, asked.already_used_bytes)
     if held is not None:
         before.append(held)

@@ -22,7 +22,7 @@ from planner.engines.vllm.budget.outside_torch import (
     PENALTIES_SOURCE,
     communicators,
     consumed_extra,
-    context_component,
+    driver_context,
     non_torch,
     penalty_buffers,
     post_profile,
@@ -118,7 +118,7 @@ def stage_budget(
     outside: list[Component] = []
     if resolved.profile.accounting not in ("context", "device_used"):
         # those versions count it inside the fraction
-        outside.append(context_component(resolved))
+        outside.append(driver_context(resolved))
     if parallelism.tensor_parallel_size * stages > 1 and not resolved.profile.nccl_in_non_torch:
         outside.append(communicators(model, resolved))
     if adapters is not None and not slots_counted:
@@ -153,7 +153,7 @@ def stage_budget(
         other = exact("other_processes", used, f"stated: {format_size(used)}", "--already-used")
         (inside if resolved.profile.accounting == "device_used" else outside).append(other)
     if resolved.profile.accounting == "device_used":
-        inside.append(context_component(resolved))
+        inside.append(driver_context(resolved))
     unproved = version_band(resolved.profile)
     card = resolved.asked.gpu
     if unproved is not None and not (card is not None and card.unified_memory):

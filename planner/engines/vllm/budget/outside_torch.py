@@ -9,8 +9,8 @@ from planner.engines.vllm.budget.runner import Term, samples, situation_of, uses
 from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.tables.overhead import overhead
 from planner.engines.vllm.tables.profile import parse_version
-from planner.hardware.contexts import cuda_context
 from planner.hardware.gpus import unnamed_gpu
+from planner.memory.context import context_component
 from planner.model.model import Model
 from planner.units import format_size
 
@@ -41,7 +41,7 @@ def non_torch(model: Model, resolved: Resolved) -> Component:
     found = _table(model, resolved, "non_torch", "driver memory beyond torch")
     if resolved.profile.accounting != "context":
         return found
-    context = context_component(resolved)
+    context = driver_context(resolved)
     return Component(
         name="non_torch",
         low=found.low + context.low,
@@ -65,18 +65,9 @@ def _all_reduce_saved(model: Model, resolved: Resolved) -> int:
     return overhead("custom_all_reduce", where).best if own and resolved.asked.disable_custom_all_reduce else 0
 
 
-def context_component(resolved: Resolved) -> Component:
+def driver_context(resolved: Resolved) -> Component:
     """The CUDA context and what the driver loads beside it."""
-    context = cuda_context(resolved.asked.gpu or unnamed_gpu(resolved.gpu_memory_bytes))
-    return Component(
-        name="context",
-        low=context.low_bytes,
-        best=context.best_bytes,
-        high=context.high_bytes,
-        evidence=context.evidence,
-        formula=f"CUDA context of one process: {format_size(context.best_bytes)} (n={context.count})",
-        source=context.source,
-    )
+    return context_component(resolved.asked.gpu or unnamed_gpu(resolved.gpu_memory_bytes))
 
 
 def post_profile(model: Model, resolved: Resolved) -> Component:
