@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from planner.units import MIB
@@ -54,6 +55,11 @@ def occupancy(sizes_bytes: Iterable[int]) -> Occupancy:
 
     Qwen2.5-7B's gate_up matrix has exactly 259 MiB: its segment has 260, the last MiB is not cut off, 260 MiB count.
     """
+    return _occupancy(tuple(sizes_bytes))
+
+
+@lru_cache(maxsize=64)
+def _occupancy(sizes_bytes: tuple[int, ...]) -> Occupancy:
     free: dict[bool, list[int]] = {True: [], False: []}
     allocated = reserved = 0
     for wanted in sizes_bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
@@ -128,19 +129,24 @@ class _Held:
         self.largest_layer_bytes = 0
 
     def add(self, tensors: Iterable[Tensor]) -> None:
-        self._count(self._look(tensors))
+        found = self._look(tensors)
+        self.made.extend(found.made)
+        self._count(found, 1)
 
     def add_layers(self, run: tuple[Layer, ...], hidden_size: int, prefix: str, start: int) -> None:
         # A scheme that treats all layers of a kind alike needs one look at each kind.
         seen: dict[int, _Look] = {}
+        places: Counter[int] = Counter()
         for index, layer in enumerate(run, start=start):
-            found = seen.get(id(layer))
-            if found is None:
+            key = id(layer) if self.scheme.same_for_every_layer else index
+            if key not in seen:
                 found = self._look(tensor.named(f"{prefix}.{index}") for tensor in layer.tensors(hidden_size))
-                if self.scheme.same_for_every_layer:
-                    seen[id(layer)] = found
+                seen[key] = found
                 self.largest_layer_bytes = max(self.largest_layer_bytes, sum(found.made))
-            self._count(found)
+            places[key] += 1
+            self.made.extend(seen[key].made)
+        for key, times in places.items():
+            self._count(seen[key], times)
 
     def _look(self, tensors: Iterable[Tensor]) -> _Look:
         found = _Look({}, 0, [])
@@ -155,11 +161,10 @@ class _Held:
         found.made = list(stored.values())
         return found
 
-    def _count(self, found: _Look) -> None:
-        self.numel += found.numel
+    def _count(self, found: _Look, times: int) -> None:
+        self.numel += found.numel * times
         for role, size in found.by_role.items():
-            self.by_role[role] = self.by_role.get(role, 0) + size
-        self.made.extend(found.made)
+            self.by_role[role] = self.by_role.get(role, 0) + size * times
 
 
 @dataclass(slots=True)

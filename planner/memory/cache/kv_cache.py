@@ -6,6 +6,7 @@ These are the logical bytes, what the model needs. What an engine reserves for t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -103,13 +104,11 @@ def layer_caches(
         UnsupportedQuantization: a cache kind that the format cannot store.
     """
     counts: dict[CacheLayer, int] = {}
-    by_layer: dict[int, tuple[CacheLayer, ...]] = {}
-    for layer in layers:
-        own = by_layer.get(id(layer))
-        if own is None:
-            own = by_layer[id(layer)] = layer.caches()
-        for cache in own:
-            counts[cache] = counts.get(cache, 0) + 1
+    placed = tuple(layers)
+    objects = dict(zip(map(id, placed), placed, strict=True))
+    for key, places in Counter(map(id, placed)).items():
+        for cache in objects[key].caches():
+            counts[cache] = counts.get(cache, 0) + places
     found = []
     for cache, count in counts.items():
         if isinstance(cache, StateCache):

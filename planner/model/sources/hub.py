@@ -22,7 +22,7 @@ from planner.model.sources.folder import (
 )
 from planner.model.sources.hub_http import HubError, NotThere, cached_file, download, offline, read_range
 from planner.model.sources.json_file import LARGEST_CONFIG_BYTES, read_json_object
-from planner.model.sources.safetensors import LENGTH_BYTES, MOST_TENSORS, header_length, parse_header
+from planner.model.sources.safetensors import LENGTH_BYTES, header_length, parse_header
 from planner.model.sources.stored import StoredTensor, total_bytes
 
 # The first request asks for this much: 97% of headers are shorter (huggingface_hub 2.4.0,
@@ -31,6 +31,8 @@ _FIRST_BYTES: Final = 100_000
 # huggingface_hub 2.4.0, constants.SAFETENSORS_MAX_HEADER_LENGTH.
 LARGEST_REMOTE_HEADER: Final = 25_000_000
 MOST_REMOTE_SHARDS: Final = 1_000
+# of all shards: experts one by one, each with its scales
+_MOST_TENSORS: Final = 1_000_000
 _AT_ONCE: Final = 4
 _SINGLE: Final = ("model.safetensors", "consolidated.safetensors")
 
@@ -154,8 +156,8 @@ def _by_index(repo_id: str, index: dict[str, object], revision: str | None) -> S
                 missing.append(shard)
             else:
                 tensors.extend(found)
-            if len(tensors) > MOST_TENSORS:
-                raise SourceError(f"{repo_id}: lists more than {MOST_TENSORS:,} tensors")
+            if len(tensors) > _MOST_TENSORS:
+                raise SourceError(f"{repo_id}: lists more than {_MOST_TENSORS:,} tensors")
     except HubError as error:
         if total is None:
             raise

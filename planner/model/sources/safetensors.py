@@ -21,8 +21,9 @@ from planner.model.sources.open_file import mistaken, open_regular
 from planner.model.sources.stored import StoredTensor
 
 LENGTH_BYTES: Final = 8
-LARGEST_HEADER: Final = 100_000_000
-MOST_TENSORS: Final = 1_000_000
+# the reference takes 100 MB; as many tensors as below fit a third of it, and reading them stays under 256 MB
+LARGEST_HEADER: Final = 32_000_000
+MOST_TENSORS: Final = 200_000
 _MOST_DIMENSIONS: Final = 64
 _LARGEST_SIZE: Final = 1 << 63
 _LONGEST_SHOWN: Final = 80
@@ -85,7 +86,7 @@ def header_length(start: bytes, *, size: int | None, origin: str, more: bytes = 
         more: what follows the 8 bytes, to say what the file is if it is something else.
 
     Raises:
-        SourceError: too short, longer than the file or than 100 MB, or another kind of file altogether.
+        SourceError: too short, longer than the file or than 32 MB, or another kind of file altogether.
     """
     if len(start) < LENGTH_BYTES:
         raise SourceError(f"{origin}: is {len(start)} bytes long, too short for a safetensors file; download it again")
@@ -94,7 +95,9 @@ def header_length(start: bytes, *, size: int | None, origin: str, more: bytes = 
         raise SourceError(f"{origin}: {other}")
     length = int.from_bytes(start, "little")
     if length > LARGEST_HEADER:
-        raise SourceError(f"{origin}: claims a header of {length:,} bytes (at most 100 MB); it is no safetensors file")
+        raise SourceError(
+            f"{origin}: claims a header of {length:,} bytes (at most 32 MB); it is no safetensors file of weights"
+        )
     if size is not None and length > size - LENGTH_BYTES:
         raise SourceError(f"{origin}: claims a header of {length:,} bytes in a file of {size:,}; download it again")
     return length

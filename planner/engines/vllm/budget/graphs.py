@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from planner.contract.component import Component
-from planner.engines.vllm.budget.runner import situation_of
+from planner.engines.vllm.budget.runner import distinct, situation_of
 from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.tables.overhead import Situation, overhead
 from planner.engines.vllm.tables.profile import parse_version
@@ -62,7 +62,7 @@ def graph_components(model: Model, resolved: Resolved, layers: slice) -> tuple[C
     count = graph_count(model, resolved)
     if not count:
         return None
-    moe = any(isinstance(layer.feed_forward, Moe) for layer in model.spec.layers[layers])
+    moe = any(isinstance(layer.feed_forward, Moe) for layer in distinct(model.spec.layers[layers]))
     version = parse_version(resolved.profile.version)
     where = situation_of(model, resolved)
     actual = _component(where, "graph", count, len(model.spec.layers[layers]), moe=moe and version >= (0, 11, 0))

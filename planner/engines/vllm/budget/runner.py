@@ -158,4 +158,5 @@ def sampler_terms(model: Model, resolved: Resolved, path: str | None = None) -> 
 
 
 def distinct(layers: tuple[Layer, ...]) -> list[Layer]:
-    return list({id(layer): layer for layer in layers}.values())
+    """Each layer object once; a deep model has thousands of places and a few objects."""
+    return list(dict(zip(map(id, layers), layers, strict=True)).values())
