@@ -21,7 +21,7 @@ from itertools import product
 from pathlib import Path
 
 from planner import PlannerError, Recipe
-from planner.model.subject import Subject, read_subject
+from planner.model.shallow.subject import Subject, read_subject
 from planner.probe.figures import Measurement
 from planner.probe.record import append_record, record
 from planner.probe.session import measure_serve, measure_train

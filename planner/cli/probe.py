@@ -16,7 +16,7 @@ from planner.contract.inputs import option
 from planner.contract.parser import Parsed, parse
 from planner.errors import UsageError
 from planner.model.load import load_model
-from planner.model.subject import Subject, read_subject
+from planner.model.shallow.subject import Subject, read_subject
 from planner.report.rows import Column, render_rows
 from planner.training.generation import Generation, generation_bytes
 from planner.training.plain_loop import plain_loop_bytes, plain_loop_recipe

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from planner.cli.words.help import print_help
 from planner.contract.card import Card
-from planner.contract.config_file import words_of_file
 from planner.contract.inputs import inputs_of, option
 from planner.contract.parser import Parsed, dashed, parse
+from planner.contract.words.config_file import words_of_file
 from planner.contract.workload import Accept
 from planner.errors import UsageError
 from planner.hardware.contexts import cuda_context

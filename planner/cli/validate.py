@@ -10,9 +10,9 @@ from typing import Annotated
 from planner.cli.words.help import print_help
 from planner.cli.words.questions import Asking, read
 from planner.contract.engine import engine_names, find_engine
-from planner.contract.export_name import read_export
 from planner.contract.inputs import inputs_of, option
 from planner.contract.parser import Parsed, dashed, parse
+from planner.contract.words.export_name import read_export
 from planner.contract.workload import Workload
 from planner.errors import UsageError
 from planner.report.measured.accuracy import serving_page

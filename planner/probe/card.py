@@ -5,7 +5,7 @@ from __future__ import annotations
 from planner.errors import UnknownGpu
 from planner.hardware.contexts import cuda_context
 from planner.hardware.gpus import find_gpu
-from planner.model.depth import Depths
+from planner.model.shallow.depth import Depths
 from planner.probe.backends.accelerator import used_before_context
 from planner.probe.backends.choice import meter_for
 from planner.probe.extras import library, versions

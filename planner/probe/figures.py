@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from planner.model.depth import Depths
+from planner.model.shallow.depth import Depths
 from planner.probe.backends.base import Device
 from planner.probe.safety import OutOfMemory
 

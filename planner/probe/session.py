@@ -9,9 +9,9 @@ from typing import Any, Final, Protocol
 
 from planner.errors import UnknownGpu
 from planner.hardware.gpus import Gpu, find_gpu, unnamed_gpu
-from planner.model.depth import Depths
 from planner.model.model import Model
-from planner.model.subject import Subject
+from planner.model.shallow.depth import Depths
+from planner.model.shallow.subject import Subject
 from planner.probe import serve, train
 from planner.probe.backends.base import Device, Meter
 from planner.probe.backends.choice import meter_for

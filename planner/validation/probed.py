@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from planner.errors import PlannerError, UsageError
 from planner.hardware.gpus import Gpu, find_gpu, unnamed_gpu
-from planner.model.subject import read_subject
+from planner.model.shallow.subject import read_subject
 from planner.training.generation import Generation, generation_bytes
 from planner.training.outside import workspace_bytes
 from planner.training.plain_loop import plain_loop_bytes, plain_loop_recipe

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from planner.engines.vllm.deployment import Deployment
-from planner.engines.vllm.drafts import draft_of
 from planner.engines.vllm.instances import plan_serving
 from planner.engines.vllm.log.release import release_in
+from planner.engines.vllm.model.drafts import draft_of
 from planner.engines.vllm.plan import VllmPlan
 from planner.errors import PlannerError, UnknownGpu
 from planner.hardware.gpus import Gpu, find_gpu, load_gpus, unnamed_gpu

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("peft")
 
-from planner.model.subject import read_subject
+from planner.model.shallow.subject import read_subject
 from planner.probe.figures import Figure, Measurement
 from planner.probe.session import measure_serve, measure_train
 from planner.training.generation import Generation

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from planner.errors import ConfigError, UsageError
-from planner.model.depth import Depths, depths_for, pattern
 from planner.model.load import load_model
 from planner.model.names.bundled import bundled_names
-from planner.model.subject import read_subject
+from planner.model.shallow.depth import Depths, depths_for, pattern
+from planner.model.shallow.subject import read_subject
 from planner.probe.figures import extrapolated, figures_of
 
 

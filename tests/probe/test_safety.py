@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from planner.errors import ProbeError  # noqa: E402
-from planner.model.subject import read_subject  # noqa: E402
+from planner.model.shallow.subject import read_subject  # noqa: E402
 from planner.probe import extras, serve, session  # noqa: E402
 from planner.probe.backends.accelerator import AcceleratorMeter  # noqa: E402
 from planner.probe.backends.base import Device  # noqa: E402

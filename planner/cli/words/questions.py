@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeVar
 
 from planner.cli.words.help import print_help
-from planner.contract.config_file import words_of_file
 from planner.contract.engine import Engine, engine_names, find_engine, program_of
-from planner.contract.export_name import read_export
 from planner.contract.inputs import inputs_of, option
 from planner.contract.parser import Parsed, dashed, parse
+from planner.contract.words.config_file import words_of_file
+from planner.contract.words.export_name import read_export
 from planner.errors import UsageError
 from planner.hardware.spelled import parse_equal_cards
 from planner.model.load import load_model

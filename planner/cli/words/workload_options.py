@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from planner.contract.card import Card
 from planner.contract.engine import Engine, find_engine
-from planner.contract.export_name import read_export
 from planner.contract.inputs import inputs_of, option
 from planner.contract.parser import Parsed, dashed, parse
+from planner.contract.words.export_name import read_export
 from planner.contract.workload import Workload as Requests
 from planner.errors import UsageError
 from planner.model.load import load_model

@@ -16,7 +16,7 @@ from planner.engines.llama_cpp.buffers import Buffers, buffers_of
 from planner.engines.llama_cpp.deployment import Deployment
 from planner.engines.llama_cpp.fit import fitted
 from planner.engines.llama_cpp.layout.cache import unsupported_caches
-from planner.engines.llama_cpp.outside import context_of, late_copies_bytes
+from planner.engines.llama_cpp.layout.outside import context_of, late_copies_bytes
 from planner.engines.llama_cpp.resolve import Refused, Run, resolve
 from planner.engines.llama_cpp.tables.options import not_known
 from planner.engines.llama_cpp.work import work_of_run

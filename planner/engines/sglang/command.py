@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from planner.contract.export_name import write_export
 from planner.contract.inputs import words_of
+from planner.contract.words.export_name import write_export
 from planner.engines.sglang.tables.quantization import loads_plain
 
 if TYPE_CHECKING:

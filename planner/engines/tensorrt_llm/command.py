@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from planner.contract.export_name import write_export
 from planner.contract.inputs import words_of
+from planner.contract.words.export_name import write_export
 
 if TYPE_CHECKING:
     from planner.engines.tensorrt_llm.plan import TensorrtLlmPlan

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from planner.contract.config_file import words_of_file
 from planner.contract.engine import AtLength, Axes, Layout, Prepared
 from planner.contract.lever import Lever
 from planner.contract.parser import Parsed, Takes, dashed, parse
 from planner.contract.reading import shown
 from planner.contract.section import Section
 from planner.contract.start_log import Compared, MeasuredStart
+from planner.contract.words.config_file import words_of_file
 from planner.contract.workload import ONE_REQUEST, Workload
 from planner.engines.tensorrt_llm.command import command_words
 from planner.engines.tensorrt_llm.deployment import Deployment as TensorrtLlmDeployment

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from planner.contract.export_name import write_export
 from planner.contract.inputs import words_of
+from planner.contract.words.export_name import write_export
 from planner.engines.vllm.tables.flags import version_has
 from planner.engines.vllm.tables.profile import parse_version
 

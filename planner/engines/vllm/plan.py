@@ -12,6 +12,7 @@ from planner.contract.workload import ONE_REQUEST, Workload
 from planner.engines.vllm.budget.budget import StageBudget
 from planner.engines.vllm.budget.loading import load_notes, load_of
 from planner.engines.vllm.deployment import Deployment
+from planner.engines.vllm.model.storage import scheme_for
 from planner.engines.vllm.outcome.verdict import judge
 from planner.engines.vllm.pool.layout import Pool
 from planner.engines.vllm.resolve import Resolved, resolve
@@ -24,7 +25,6 @@ from planner.engines.vllm.stages import (
     stages_of,
     utilization_of,
 )
-from planner.engines.vllm.storage import scheme_for
 from planner.memory.cache.formats import CacheFormat
 from planner.memory.cache.kv_cache import LayerCache, SequenceCost, layer_caches, sequence_cost
 from planner.memory.parallel.sharding import Parallelism

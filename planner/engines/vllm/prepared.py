@@ -13,12 +13,12 @@ from planner.contract.engine import AtLength
 from planner.contract.workload import Workload
 from planner.engines.vllm.deployment import Deployment
 from planner.engines.vllm.instances import plan_serving
+from planner.engines.vllm.model.storage import scheme_for
 from planner.engines.vllm.outcome.verdict import decide, free_at_start, loading_bytes, refusal, shortage
 from planner.engines.vllm.pool.layout import Pool
 from planner.engines.vllm.pool.pool import NO_END
 from planner.engines.vllm.resolve import Resolved, batch_defaults, resolve
 from planner.engines.vllm.stages import form_of, outside_of, parallelism_of, pool_of, stages_of
-from planner.engines.vllm.storage import scheme_for
 from planner.memory.cache.kv_cache import LayerCache, sequence_cost
 from planner.model.caches import CompressedCache, KeyValueCache
 from planner.model.model import Model

@@ -8,15 +8,15 @@ from typing import Final
 from planner.contract.inputs import check
 from planner.engines.vllm.checks import check_block_size, check_capability, check_context_parallel, check_together
 from planner.engines.vllm.deployment import Deployment
-from planner.engines.vllm.drafts import draft_of
-from planner.engines.vllm.dtype import ELEMENT_BYTES, resolve_dtype
 from planner.engines.vllm.json_inputs import override_notes, overrides_of, speculation_notes
+from planner.engines.vllm.model.drafts import draft_of
+from planner.engines.vllm.model.dtype import ELEMENT_BYTES, resolve_dtype
+from planner.engines.vllm.model.tasks import task_note
 from planner.engines.vllm.options import check_release, notes_on_options
 from planner.engines.vllm.tables.architectures import architecture_note, newest_release
 from planner.engines.vllm.tables.first_v1 import why_v0
 from planner.engines.vllm.tables.profile import DEFAULT_VERSION, EngineProfile, parse_version, profile_with_runner
 from planner.engines.vllm.tables.version_band import version_note
-from planner.engines.vllm.tasks import task_note
 from planner.errors import UsageError
 from planner.memory.ggml.mixes import is_mix
 from planner.memory.schemes.stored_scheme import scheme_from_stored

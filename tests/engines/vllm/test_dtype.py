@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from planner import find_gpu, load_model
 from planner.engines.vllm.deployment import Deployment
-from planner.engines.vllm.dtype import resolve_dtype
+from planner.engines.vllm.model.dtype import resolve_dtype
 from planner.errors import UsageError
 from planner.model.sources.held_types import plain_type_held
 from planner.model.tensors import tensors

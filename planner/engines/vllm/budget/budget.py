@@ -28,13 +28,13 @@ from planner.engines.vllm.budget.outside_torch import (
     post_profile,
 )
 from planner.engines.vllm.budget.runner import situation_of, uses_v2_runner
-from planner.engines.vllm.drafts import draft_of, draft_states, draft_weights
+from planner.engines.vllm.model.drafts import draft_of, draft_states, draft_weights
+from planner.engines.vllm.model.storage import is_plain
+from planner.engines.vllm.model.tasks import pools
 from planner.engines.vllm.resolve import Resolved
-from planner.engines.vllm.storage import is_plain
 from planner.engines.vllm.tables.overhead import overhead
 from planner.engines.vllm.tables.profile import parse_version
 from planner.engines.vllm.tables.version_band import version_band
-from planner.engines.vllm.tasks import pools
 from planner.memory.parallel.sharding import Parallelism
 from planner.memory.quantisation import WeightScheme, quantises_inputs
 from planner.memory.weights import StageWeights, stage_weights

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from planner.engines.vllm.model.tasks import pools
 from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.tables.overhead import Situation
 from planner.engines.vllm.tables.profile import parse_version
-from planner.engines.vllm.tasks import pools
 from planner.hardware.gpus import Gpu
 from planner.hardware.links import reach_of
 from planner.memory import activations as terms

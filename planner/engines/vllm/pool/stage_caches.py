@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from planner.engines.vllm.drafts import draft_of
+from planner.engines.vllm.model.drafts import draft_of
 from planner.engines.vllm.pool.cache_type import plain_layers
 from planner.engines.vllm.resolve import Resolved
 from planner.engines.vllm.tables.profile import parse_version

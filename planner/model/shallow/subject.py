@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from planner.errors import SourceError
-from planner.model.depth import Depths, check_cut, cut_config, depths_for
 from planner.model.from_config import model_from_config
 from planner.model.load import load_model
 from planner.model.model import Model
 from planner.model.names.bundled import bundled_config, known_names
+from planner.model.shallow.depth import Depths, check_cut, cut_config, depths_for
 from planner.model.sources.json_file import read_json_object
 
 _OWN_KEYS: Final = ("_source", "_hf_quant_config")

@@ -13,8 +13,8 @@ from importlib.resources import files
 from typing import Final
 
 from planner.engines.vllm.deployment import Deployment
+from planner.engines.vllm.model.tasks import pools
 from planner.engines.vllm.tables.profile import parse_version
-from planner.engines.vllm.tasks import pools
 from planner.errors import UsageError
 from planner.model.model import Model
 from planner.model.sources.held_types import plain_type_held
