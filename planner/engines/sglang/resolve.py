@@ -128,13 +128,7 @@ def resolve(model: Model, asked: Deployment) -> Resolved:
     chunk = card.chunked_prefill_size if asked.chunked_prefill_size is None else asked.chunked_prefill_size
     if ranks > 1 and chunk > 0:
         chunk = chunk // ranks
-    graphs_at = asked.cuda_graph_max_bs or card.graph_max_batch
-    if (
-        asked.cuda_graph_max_bs is None
-        and asked.max_running_requests is not None
-        and rules["graphs_within_requests"] == "yes"
-    ):
-        graphs_at = min(graphs_at, asked.max_running_requests)
+    graphs_at = _graphs_at(asked, release, card.graph_max_batch)
     drafts = _drafts(model, asked)
     context = asked.context_length or model.longest_request
     backend = asked.attention_backend or default_backend(model, gpu, asked.tp_size)
@@ -196,6 +190,14 @@ def resolve(model: Model, asked: Deployment) -> Resolved:
         aiter=aiter,
         notes=tuple(notes),
     )
+
+
+def _graphs_at(asked: Deployment, release: Release, default: int) -> int:
+    """The largest batch that is captured."""
+    if asked.cuda_graph_max_bs is not None:
+        return asked.cuda_graph_max_bs or default
+    within = asked.max_running_requests is not None and rules_at(release)["graphs_within_requests"] == "yes"
+    return min(default, asked.max_running_requests or default) if within else default
 
 
 def _attention_ranks(asked: Deployment, release: Release, sparse: bool, notes: list[str]) -> int:

@@ -136,14 +136,7 @@ def stage_budget(
         outside += buffers
     if graphs is not None:
         estimate, actual = graphs
-        silent = uses_v2_runner(model, resolved) and not resolved.profile.v2_graph_estimate
-        counted = resolved.profile.graphs_inside
-        if (
-            resolved.asked.estimate_cudagraphs is not None
-            and parse_version(resolved.profile.version) >= FIRST_GRAPH_PROBE
-        ):
-            counted = resolved.asked.estimate_cudagraphs
-        if counted and not silent:
+        if _graphs_inside(model, resolved):
             inside.append(estimate)
         else:
             outside.append(actual)
@@ -167,6 +160,16 @@ def stage_budget(
         inside=labelled(inside, model.spec.assumed),
         outside=labelled(outside, model.spec.assumed),
     )
+
+
+def _graphs_inside(model: Model, resolved: Resolved) -> bool:
+    """The profile takes an estimate of the graphs off the fraction."""
+    if uses_v2_runner(model, resolved) and not resolved.profile.v2_graph_estimate:
+        return False
+    asked = resolved.asked.estimate_cudagraphs
+    if asked is not None and parse_version(resolved.profile.version) >= FIRST_GRAPH_PROBE:
+        return asked
+    return resolved.profile.graphs_inside
 
 
 def weights_of(
