@@ -75,6 +75,8 @@ def kernels(recipe: Recipe) -> dict[str, Any]:
     found |= row["kernels"]
     if recipe.framework_version is not None:
         found |= _of_release(row.get("versions", []), recipe.framework_version, "framework_version")
+    if recipe.bitsandbytes_version is not None:
+        found |= _of_release(row.get("bitsandbytes_versions", []), recipe.bitsandbytes_version, "bitsandbytes_version")
     found |= row.get("with_loss", {}).get(recipe.loss, {})
     if recipe.torch_compile or found.get("compiled"):
         outside = {"norm_outside_blocks": found["norm"]} if found.get("compiles_blocks_apart") else {}

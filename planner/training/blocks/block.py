@@ -82,7 +82,8 @@ class Kernels:
         fused_adapters: a quantised matrix and its adapter run as one function.
         loops_over_experts: experts run one after the other, not in one grouped product.
         own_modules: the framework writes its own blocks, so that the habits of transformers' code do not apply.
-        unpacking: how a dequantised matrix is made: by one "kernel", or by "torchao"'s operations one after the other.
+        unpacking: how a dequantised matrix is made: by one "kernel", by one in "half" that is then converted, or by
+            "torchao"'s operations one after the other.
         clones_result: a quantised layer's result is copied before its adapter's is added (PEFT does).
         names_parts: a layer's forward keeps the attention's and the feed-forward's result until it returns.
         keeps_quantised_input: the input of a 4-bit layer is kept as an attribute (bitsandbytes before 0.43.2).

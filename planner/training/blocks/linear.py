@@ -10,6 +10,8 @@ from planner.training.blocks.block import Adapter, Block, Weight
 from planner.training.tape import ops
 from planner.training.tape.tape import Value, detached, parameter
 
+_HALF = 2  # bytes of a float16
+
 
 def linear(block: Block, name: str, x: Value) -> Value:
     """A linear layer `name`, with its adapter if it has one."""
@@ -39,6 +41,8 @@ def _base_linear(block: Block, name: str, weight: Weight, x: Value) -> Value:
         tape.saves()  # the packed matrix (torchao nf4tensor.py LinearNF4); bitsandbytes keeps it as an attribute
     keeps = weight.storage == "int8" or (weight.storage == "dequantised" and block.kernels.keeps_quantised_input)
     kept = detached(x) if keeps and x.needs_grad else None
+    if kept is not None and weight.storage == "dequantised":
+        tape.keep_as_attribute(kept)
     if keeps and not tape.grad_enabled and not block.kernels.reentrant:
         block.cached.append(detached(x))  # an attribute of the node, which hooks on saved tensors do not see
     shape = ops.shape(x)
@@ -60,7 +64,10 @@ def _unpacked(block: Block, weight: Weight) -> Value:
     tape = block.tape
     if weight.storage == "dequantised" and block.kernels.unpacking == "torchao":
         return torchtune.unpacked(tape, weight)
-    return tape.new(weight.numel, weight.width)
+    half = tape.new(weight.numel, _HALF) if block.kernels.unpacking == "half" and not tape.half else None
+    unpacked = tape.new(weight.numel, weight.width)
+    del half  # dequantised in the float16 of its quantisation state, then converted
+    return unpacked
 
 
 def _with_adapter(block: Block, name: str, weight: Weight, adapter: Adapter, x: Value, result: Value) -> Value:

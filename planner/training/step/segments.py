@@ -90,7 +90,7 @@ class Segments:
             keeps_quantised_input=_keeps_quantised_input(recipe),
             unpacking="torchao"
             if recipe.base_quantization == "torchao-nf4" and not own.get("compiled_blocks")
-            else "kernel",
+            else str(own.get("unpacking", "kernel")),
         )
 
     def block(self, tape: Tape, tensors: tuple[TrainTensor, ...]) -> Block:
@@ -309,7 +309,7 @@ class Segments:
             compiled_apart=bool(own.get("loss_compiled_apart", False)),
             batch=self.batch,
             kept_tokens=(recipe.logits_to_keep or 0) * self.batch,
-            softcap=has_habit(self.spec.model_type, "softcapped_logits"),
+            softcap=has_habit(self.spec.model_type, "softcapped_logits") and bool(own.get("caps_logits", True)),
             scaled=has_habit(self.spec.model_type, "scaled_logits"),
             whole_logits=not recipe.adapters,
         )
@@ -345,9 +345,20 @@ class Segments:
         tape = self.tape()
         return tape.rounding(self.stream_numel * (1 if tape.cuda else self.width))
 
+    @property
+    def keeps_earlier_step(self) -> bool:
+        """litgpt's loop names logits and loss, and with them the graph, until the next step has made its own.
+
+        Of a longer step at least: releases that take the longest sample first have nothing before their peak.
+        Source: litgpt 0.5.13 finetune/lora.py fit; 0.1 (longest_seq_ix).
+        """
+        own = self.own
+        litgpt = own.get("chunking") == "litgpt" and self.recipe.loss == "chunked" and self.found.last
+        return bool(litgpt and not own.get("longest_first"))
+
     def earlier_logits_bytes(self) -> int:
         """The fp32 logits of the step before, which litgpt's loop still names while the model runs again."""
-        if self.own.get("chunking") != "litgpt" or self.recipe.loss != "chunked" or not self.found.last:
+        if not self.keeps_earlier_step:
             return 0
         return self.tape().rounding(self.tokens * self.spec.vocab_size * 4)
 

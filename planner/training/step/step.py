@@ -121,12 +121,13 @@ class _Step(Segments):
         waiting = (self._in_flight() - 1) * max(0, live - start)
         live += waiting
         forward_peak += waiting
-        phases = [Phase(name="forward", activation_bytes=forward_peak + self.earlier_logits_bytes())]
+        ends = profiles if head is None else [*profiles, head]
+        graph = sum(one.attribute_bytes for one in ends) if self.keeps_earlier_step else 0
+        phases = [Phase(name="forward", activation_bytes=forward_peak + self.earlier_logits_bytes() + graph)]
         if head is not None:
-            phases.append(Phase(name="loss forward", activation_bytes=live + head.forward_peak))
+            phases.append(Phase(name="loss forward", activation_bytes=live + head.forward_peak + graph))
             live += head.forward_left
         forward_end = live
-        ends = profiles if head is None else [*profiles, head]
         live -= sum(one.cast_bytes_released for one in ends)
         if head is not None:
             phases.append(Phase(name="loss backward", activation_bytes=live + head.backward_peak))

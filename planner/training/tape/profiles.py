@@ -53,6 +53,7 @@ class Profile:
         cast_bytes_released: those of them that nothing in the graph needs, gone when the region ends.
         gradient_bytes: gradients of parameters made in backward.
         unit_bytes: those of them that are still there at its end.
+        attribute_bytes: tensors that nodes keep as attributes, which go with the graph and not with backward.
     """
 
     forward_peak: int
@@ -66,6 +67,7 @@ class Profile:
     gradient_bytes: int
     unit_bytes: int
     trace: Trace
+    attribute_bytes: int = 0
 
 
 def profile(
@@ -160,6 +162,7 @@ def profile(
         gradient_bytes=made,
         unit_bytes=made,
         trace=trace,
+        attribute_bytes=sum(tape.attributes.values()),
     )
 
 

@@ -112,6 +112,7 @@ class Tape:
         self.keep_gradients = True
         self.parameter_gradient_bytes = 0
         self.casts: list[Value] = []
+        self.attributes: dict[int, int] = {}
         self._nodes: list[Node] = []
         self._gradients: dict[Node, Value] = {}
         self._leaves: dict[int, tuple[Value, Value]] = {}
@@ -131,6 +132,11 @@ class Tape:
         """
         self.needed_peak, self.needed_events = self.peak, len(self.events)
         self._saved = True
+
+    def keep_as_attribute(self, value: Value) -> None:
+        """A node keeps the tensor as a plain attribute, which backward does not release: it goes with the node."""
+        if value.storage is not None:
+            self.attributes[value.storage.number] = value.storage.size
 
     def new(self, numel: int, width: int) -> Value:
         """A fresh tensor."""
