@@ -46,6 +46,13 @@ _BERT: Final = {
     "feed_forward": "hidden_dropout_prob",
     "embedding": "hidden_dropout_prob",
 }
+_SEQ2SEQ: Final = {
+    "attention": "attention_dropout",
+    "mixer": "dropout",
+    "feed_forward": "dropout",
+    "inner": "activation_dropout",
+    "embedding": "dropout",
+}
 # model_type -> place -> key. Source: transformers 5.24 modeling_*.py of each.
 _KEYS: Final[dict[str, dict[str, str]]] = {
     "gpt2": _OLD_NAMES,
@@ -80,6 +87,15 @@ _KEYS: Final[dict[str, dict[str, str]]] = {
     "deberta-v2": _BERT,
     "new": _BERT,
     "jina_embeddings_v3": _BERT,
+    "t5": {
+        "attention": "dropout_rate",
+        "mixer": "dropout_rate",
+        "feed_forward": "dropout_rate",
+        "inner": "dropout_rate",
+        "embedding": "dropout_rate",
+    },
+    "bart": _SEQ2SEQ,
+    "whisper": _SEQ2SEQ,
     "distilbert": {"attention": "attention_dropout", "feed_forward": "dropout", "embedding": "dropout"},
     "modernbert": {
         "attention": "attention_dropout",
@@ -93,6 +109,8 @@ _DEFAULTS: Final[dict[tuple[str, str], float]] = {
     ("gpt2", "resid_pdrop"): 0.1,
     ("gpt2", "embd_pdrop"): 0.1,
     ("opt", "dropout"): 0.1,
+    ("t5", "dropout_rate"): 0.1,
+    ("bart", "dropout"): 0.1,
     ("distilbert", "attention_dropout"): 0.1,
     ("distilbert", "dropout"): 0.1,
     **{

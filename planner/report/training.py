@@ -215,10 +215,14 @@ def _row(part: Component) -> Sequence[str]:
 
 def _phases(plan: TrainingPlan, *, markdown: bool, width: Width) -> str:
     peak = plan.peak_phase
+    engine = any(phase.engine_bytes for phase in plan.phases)
     rows = [
-        (f"{phase.name}{' (peak)' if phase.name == peak else ''}", gib(phase.allocated_bytes)) for phase in plan.phases
+        (f"{phase.name}{' (peak)' if phase.name == peak else ''}", gib(phase.allocated_bytes))
+        + ((gib(phase.engine_bytes), gib(phase.allocated_bytes + phase.engine_bytes)) if engine else ())
+        for phase in plan.phases
     ]
     headings = [Heading(title="phase"), Heading(title="GiB allocated", right=True)]
+    headings += [Heading(title="engine", right=True), Heading(title="both", right=True)] if engine else []
     return table(rows, headings, markdown=markdown, width=width)
 
 

@@ -32,10 +32,13 @@ OBJECTIVES: Final = (
     "reward",
     "ppo",
     "grpo",
+    "distillation",
+    "mlm",
     "classification",
     "embedding",
     "reranker",
 )
+ROLLOUTS: Final = ("ppo", "grpo")
 DTYPES: Final = {"float32": 4, "bfloat16": 2, "float16": 2}
 AUTOCASTS: Final = {"none": 0, "bf16": 2, "fp16": 2}
 QUANTISATIONS: Final = ("none", "nf4", "fp4", "int8", "gptq", "awq", "torchao-nf4")

@@ -42,9 +42,8 @@ def components(
         found.append(exact("ema", states.trained_numel * 4, f"{states.trained_numel:,} x 4", "an fp32 copy"))
     others = extra.resident_bytes + (held.weights + held.optimizer + held.gradients if extra.critic else 0)
     if others:
-        formula = f"{recipe.objective}: models beside the policy" + (
-            ", a critic trained like it" if extra.critic else ""
-        )
+        names = [name for name in (extra.other_models, "a value model trained like it" if extra.critic else "") if name]
+        formula = f"beside the policy ({recipe.objective}): {', '.join(names)}"
         found.append(_derived("other_models", others, formula, "trl trainers"))
     found.append(_derived("workspace", workspace, "cuBLAS workspace of one handle", "ATen/cuda/CublasHandlePool.cpp"))
     rest = allocated_bytes - sum(part.best for part in found)

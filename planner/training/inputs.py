@@ -21,6 +21,7 @@ from planner.training.choices import (
     PRECISION,
     QUANTISATIONS,
     RL,
+    ROLLOUTS,
     SHARDINGS,
     VISION,
     read_attention,
@@ -28,15 +29,17 @@ from planner.training.choices import (
     read_length,
     read_names,
 )
+from planner.training.reinforcement import Reinforcement
 
 _PAIRS: Final = ("dpo", "orpo", "simpo", "cpo", "reward", "embedding")
+_PACK_PAIRS: Final = ("swift", "megatron")  # chosen and rejected in one row of the length asked for
 DEEPSPEED: Final = ("zero1", "zero2", "zero3")
 _ADAPTERS: Final = ("lora", "qlora", "dora", "qdora", "rslora")
 _MOST: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class Recipe(Reinforcement):
     """A fine-tune. None means the framework's default.
 
     Args:
@@ -57,6 +60,7 @@ class Recipe:
         freeze_layers: layers from the bottom that are frozen (method "freeze").
         checkpoint_every: layers in one checkpointed segment.
         use_cache: keys and values are kept in a cache object while training (transformers does unless told).
+        packing: rows are filled with sequences up to the length.
         padding: batches hold sequences of different lengths, so attention gets a mask (False: packed, or all full).
         reduce_bucket_size, overlap_comm, stage3_max_live_parameters, sub_group_size, pin_memory: of DeepSpeed's JSON
             (reduce_bucket_size None: the HF integration's "auto", hidden_size squared).
@@ -177,6 +181,7 @@ class Recipe:
         option(
             "Tokens of a sequence; 4K is 4096; a distribution such as p50=600,p99=4000 plans its longest.",
             "--max-seq-length",
+            "--max-target-length",
             "--max-length",
             "--cutoff-len",
             "--sequence-len",
@@ -187,6 +192,12 @@ class Recipe:
             common=True,
         ),
     ] = 2048
+    max_source_length: Annotated[
+        int | None,
+        Ge(1),
+        Le(_MOST),
+        option("Tokens of an encoder's source; left out: as long as the target.", panel=BATCH, unit="tokens"),
+    ] = None
     gradient_checkpointing: Annotated[
         bool | None,
         option(
@@ -227,6 +238,7 @@ class Recipe:
     ] = None
     use_cache: Annotated[bool | None, option("Keep keys and values.", panel=BATCH, ours=True)] = None
     padding: Annotated[bool | None, option("Batches are padded: SDPA gets a mask.", panel=BATCH, ours=True)] = None
+    packing: Annotated[bool | None, option("Sequences are packed into rows.", panel=BATCH)] = None
     lora_rank: Annotated[
         int | None,
         Ge(1),
@@ -402,9 +414,9 @@ class Recipe:
         str | None,
         option("Where the engine runs: none, colocate or server.", panel=RL, choices=("none", "colocate", "server")),
     ] = None
-    vllm_enable_sleep_mode: Annotated[bool, option("The engine gives its memory back while training.", panel=RL)] = (
-        False
-    )
+    vllm_enable_sleep_mode: Annotated[
+        bool | None, option("The engine gives its memory back while training.", panel=RL)
+    ] = None
     images_per_sample: Annotated[int, Ge(0), Le(_MOST), option("Images of a sequence.", panel=VISION, ours=True)] = 0
     image_size: Annotated[str | None, option("Width and height of an image: 1920x1080.", panel=VISION, ours=True)] = (
         None
@@ -440,6 +452,11 @@ class Recipe:
         return self.objective not in ("classification", "embedding", "reranker", "reward")
 
     @property
+    def rolls_out(self) -> bool:
+        """Completions are generated between updates."""
+        return self.objective in ROLLOUTS
+
+    @property
     def scores(self) -> int:
         """Rows of the head that takes the vocabulary's place."""
         return self.num_labels if self.objective == "classification" else 1
@@ -452,10 +469,13 @@ class Recipe:
     @property
     def tokens(self) -> int:
         """Tokens of one micro-batch on one GPU, padding included."""
-        sequences = self.per_device_train_batch_size * (2 if self.objective in _PAIRS else 1)
-        return sequences * self.max_seq_length
+        return self.sequences * self.max_seq_length
 
     @property
     def sequences(self) -> int:
-        """Sequences of one micro-batch; preference pairs count twice."""
-        return self.per_device_train_batch_size * (2 if self.objective in _PAIRS else 1)
+        """Sequences of one micro-batch; preference pairs count twice, but where a packed row holds both.
+
+        Source: ms-swift 4 template/base.py encode: a row's length is the sum of chosen and rejected.
+        """
+        packed = self.packing and self.framework in _PACK_PAIRS
+        return self.per_device_train_batch_size * (2 if self.objective in _PAIRS and not packed else 1)

@@ -9,12 +9,13 @@ from planner.contract.component import Component, exact
 from planner.errors import UsageError
 from planner.hardware.gpus import Gpu, unnamed_gpu
 from planner.model.model import Model
+from planner.model.tensor import Role
 from planner.training.allocator.allocator import Ratio, reserved_ratio
 from planner.training.allocator.memory import Band, CardMemory, card_memory
 from planner.training.allocator.script import script_of
 from planner.training.components import components, fragmentation
 from planner.training.objectives.beside import kept_logits_bytes
-from planner.training.objectives.objectives import Extra, extra_models
+from planner.training.objectives.objectives import Extra, check_generations, extra_models
 from planner.training.outside import outside_parts, workspace_bytes
 from planner.training.recipe import DEEPSPEED, Recipe, kernels, resolve
 from planner.training.recipe_checks import check_model
@@ -30,10 +31,11 @@ Verdict = Literal["fits", "tight", "does_not_fit"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhasePeak:
-    """What `max_memory_allocated` would say for one phase of the step."""
+    """What `max_memory_allocated` would say for one phase of the step, and what a generation engine holds meanwhile."""
 
     name: str
     allocated_bytes: int
+    engine_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +75,8 @@ class TrainingPlan:
 
     @property
     def peak_phase(self) -> str:
-        """The phase with the most allocated memory."""
-        return max(self.phases, key=lambda phase: phase.allocated_bytes).name
+        """The phase with the most memory, of torch and of a generation engine."""
+        return max(self.phases, key=lambda phase: phase.allocated_bytes + phase.engine_bytes).name
 
 
 def plan_training(
@@ -104,7 +106,11 @@ def plan_training(
             raise UsageError("no card: pass a GPU or the memory its driver reports", field="gpu")
         gpu = unnamed_gpu(gpu_memory_bytes)
     card = gpu_memory_bytes or gpu.total_memory_bytes
+    resolved, cut = _within_positions(model, resolved)
+    own += cut
     check_model(model, resolved)
+    if replays:  # searches try batches that are no whole groups
+        check_generations(resolved)
     extra = extra_models(model, resolved, card)
     stages = distinct_stages(model.spec, resolved)
     rank = max(
@@ -118,8 +124,8 @@ def plan_training(
     )
     outside = outside_parts(gpu, resolved, extra)
     if extra.asleep and extra.outside_bytes:  # awake beside the states, asleep beside the update's peak
-        states_only = min(phase.allocated_bytes for phase in phases)
-        woken = max(0, extra.outside_bytes + states_only - allocated)
+        beside = max(phase.allocated_bytes for phase in phases if phase.engine_bytes)
+        woken = max(0, extra.outside_bytes + beside - allocated)
         asleep = f"{extra.outside_formula}, asleep while the policy learns: what rollout has beyond the update's peak"
         outside += (exact("generation_engine", woken, asleep, "trl 1.10 grpo_trainer.py vllm_enable_sleep_mode"),)
     low, best, high = (sum(part.at(side) for part in outside) for side in ("low", "best", "high"))
@@ -145,7 +151,9 @@ def plan_training(
         ),
         phases=phases,
         allocated_bytes=allocated,
-        memory=_memory(rank, resolved, outside, card, workspace, Band(least, reserved, reserved)) if replays else None,
+        memory=_memory(rank, resolved, outside, card, workspace, Band(least, reserved, reserved), extra)
+        if replays
+        else None,
         needed_low=allocated + low,
         needed_best=needed_best,
         needed_high=needed_high,
@@ -157,13 +165,20 @@ def plan_training(
 
 
 def _memory(
-    rank: _Rank, recipe: Recipe, outside: tuple[Component, ...], card: int, workspace: int, usual: Band
+    rank: _Rank,
+    recipe: Recipe,
+    outside: tuple[Component, ...],
+    card: int,
+    workspace: int,
+    usual: Band,
+    extra: Extra,
 ) -> CardMemory:
     held = rank.held
     script = script_of(rank.found, rank.states, rank.step, recipe, workspace, held.weights, held.optimizer)
     output = rank.found.output
     in_place = recipe.tokens * output.shape[0] * 4 if recipe.loss == "in-place" and output is not None else 0
-    return card_memory(script, usual, outside, card, in_place)
+    beside = extra.resident_bytes + (held.weights + held.optimizer + held.gradients if extra.critic else 0)
+    return card_memory(script, usual, outside, card, in_place, beside, rank.peak.allocated_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +230,21 @@ def _on_quantised(model: Model, recipe: Recipe) -> tuple[Recipe, tuple[str, ...]
     return replace(recipe, method=plain), (note,)
 
 
+def _within_positions(model: Model, recipe: Recipe) -> tuple[Recipe, tuple[str, ...]]:
+    """A length that was not asked for is no longer than a table of learned positions; with the note that says so."""
+    longest = model.spec.max_position_embeddings
+    learned = any(tensor.role is Role.POSITION for tensor in model.spec.embeddings)
+    if (
+        not learned
+        or not longest
+        or recipe.max_seq_length != Recipe().max_seq_length
+        or longest >= recipe.max_seq_length
+    ):
+        return recipe, ()
+    note = f"sequences are planned at the model's {longest:,} positions, which are learned (--max-seq-length)"
+    return replace(recipe, max_seq_length=longest), (note,)
+
+
 def _times(size: int, ratio: Ratio, side: Literal["low", "best", "high"]) -> int:
     part = {"low": ratio.low, "best": ratio.best, "high": ratio.high}[side]
     return size * part.numerator // part.denominator
@@ -237,18 +267,18 @@ def _phases(
     layers = {"loss forward": 0, "loss backward": in_loss, "backward of the layers": in_backward}
     found = [PhasePeak(name="loading", allocated_bytes=held.loading)]
     for phase in step.phases:
-        size = (
-            during
-            + layers.get(phase.name, in_forward)
-            + phase.activation_bytes
-            + extra.activation_bytes(recipe, phase.name)
-        )
+        size = during + layers.get(phase.name, in_forward) + phase.activation_bytes + extra.activation_bytes(recipe)
         if phase.name == "backward of the layers":
             size += held.unit_gradients
         found.append(PhasePeak(name=phase.name, allocated_bytes=size))
-    if extra.reference_logits_bytes:
-        before = during + extra.reference_logits_bytes + step.phases[0].activation_bytes - step.saved_bytes
-        found.insert(1, PhasePeak(name="reference forward", allocated_bytes=before))
+    if extra.no_grad_name:
+        working = (step.phases[0].activation_bytes - step.saved_bytes) * extra.no_grad_rows // recipe.sequences
+        before = during + in_forward + extra.no_grad_bytes + working
+        found.insert(1, PhasePeak(name=extra.no_grad_name, allocated_bytes=before))
+    if extra.rollouts:
+        kept = workspace_bytes(gpu, trains=True) if recipe.offload_policy else static
+        whole = all_states.frozen_bytes + all_states.trained_weight_bytes - held.weights if extra.gathers_rollout else 0
+        found.insert(1, PhasePeak(name="rollout", allocated_bytes=kept + max(0, whole) + extra.rollout_bytes))
     if recipe.eval_samples:
         found.append(PhasePeak(name="evaluation", allocated_bytes=static + held.gathered + _evaluation(recipe, step)))
     if recipe.optimizer_in_backward:
@@ -258,7 +288,12 @@ def _phases(
         temporary = 0 if fused else held.step_temporary
         size = static + held.gradients + held.step_buckets + temporary
         found.append(PhasePeak(name="optimizer step", allocated_bytes=size))
-    return tuple(found)
+    return tuple(replace(one, engine_bytes=_engine(extra, one.name)) for one in found)
+
+
+def _engine(extra: Extra, phase: str) -> int:
+    """What a colocated engine holds in a phase: asleep, it is awake while it generates alone."""
+    return 0 if phase == "loading" or (extra.asleep and phase != "rollout") else extra.outside_bytes
 
 
 def _evaluation(recipe: Recipe, step: StepMemory) -> int:

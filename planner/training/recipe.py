@@ -37,10 +37,14 @@ _FRAMEWORK_NAMES: Final = {
     "megatron-lm": "megatron",
     "fms-hf-tuning": "fms",
     "ms-swift": "swift",
+    "nemo": "nemo-rl",
+    "nemo_rl": "nemo-rl",
     "peft": "transformers",
     "plain": "transformers",
     "plain-loop": "transformers",
 }
+_GENERATES_ITSELF: Final = ("transformers", "trl", "axolotl", "llamafactory")
+_PACK_PROMPTS: Final = ("verl", "openrlhf", "nemo-rl")  # log-probabilities of whole, packed sequences
 _NEWEST_BITSANDBYTES: Final = "0.50"
 # What inductor makes of a block: element-wise functions are fused and recomputed, as the hand-written kernels do.
 COMPILED: Final = {"norm": "fused", "rope": "fused", "mlp": "liger", "compiled": True, "compiled_blocks": True}
@@ -160,8 +164,19 @@ def resolve(recipe: Recipe) -> Recipe:
         defaults.pop("sharding", None)
     else:
         defaults.setdefault("sharding", "ddp")
-    if recipe.objective not in ("grpo", "ppo"):
-        defaults.pop("generation_share", None)
+    if not recipe.rolls_out:
+        for name in ("generation_share", "vllm_enable_sleep_mode", "offload_frozen_models"):
+            defaults.pop(name, None)
+    if recipe.objective != "grpo":
+        defaults.pop("beta", None)
+    elif recipe.objective == "grpo":
+        defaults.setdefault("beta", 0.0)
+    if recipe.objective == "ppo" and recipe.framework in _GENERATES_ITSELF:
+        defaults["vllm_mode"] = "none"  # trl 1.10 experimental/ppo/ppo_trainer.py: model.generate
+    if recipe.objective not in ("sft", "mlm") and defaults["loss"] == "chunked" and recipe.framework == "trl":
+        defaults["loss"] = "hf"  # chunked_nll is sft_config.py's alone
+    if recipe.packing:
+        defaults["padding"] = False
     if recipe.base_quantization in ("nf4", "fp4", "int8") and recipe.framework == "transformers":
         defaults["prepare_kbit"] = recipe.method in ("qlora", "qdora")
     if recipe.prepare_kbit or (recipe.prepare_kbit is None and defaults.get("prepare_kbit")):
@@ -175,8 +190,9 @@ def resolve(recipe: Recipe) -> Recipe:
         defaults["optim"] = "galore_adamw"
     if recipe.method == "badam":
         defaults["master_weights"] = "fp32"  # BAdam 1.2 block_optim.py: an fp32 copy of the active block
-    if recipe.objective in ("grpo", "ppo") and recipe.framework != "verl":
-        defaults["logits_to_keep"] = recipe.max_completion_length  # verl's packed sequences have the prompt's too
+    recipe = _with_length(recipe)
+    if recipe.rolls_out and recipe.framework not in _PACK_PROMPTS:
+        defaults["logits_to_keep"] = recipe.max_completion_length  # packed sequences have the prompt's too
     if (recipe.optim or "").endswith("_layerwise"):
         recipe = replace(recipe, optimizer_in_backward=True)  # transformers trainer_optimizer.py: a hook a parameter
     fallback = {
@@ -190,6 +206,7 @@ def resolve(recipe: Recipe) -> Recipe:
         "torch_compile": False,
         "grad_dtype": None,
         "overlap_comm": False,
+        "vllm_enable_sleep_mode": False,
     }
     changes: dict[str, object] = {}
     for field in fields(Recipe):
@@ -200,6 +217,25 @@ def resolve(recipe: Recipe) -> Recipe:
     resolved = replace(recipe, **changes)  # type: ignore[arg-type]
     check(resolved)
     return resolved
+
+
+def _with_length(recipe: Recipe) -> Recipe:
+    """Prompt and completion make the sequence of a rollout.
+
+    Raises:
+        UsageError: another length was given beside them.
+    """
+    prompt, answer = recipe.max_prompt_length, recipe.max_completion_length
+    if not recipe.rolls_out or prompt is None or answer is None:
+        return recipe
+    given, default = recipe.max_seq_length, Recipe().max_seq_length
+    if given not in (default, prompt + answer):
+        raise UsageError(
+            f"--max-seq-length {given} beside --max-prompt-length {prompt} and --max-completion-length {answer}, which"
+            f" make {prompt + answer}; leave it out",
+            field="max_seq_length",
+        )
+    return replace(recipe, max_seq_length=prompt + answer)
 
 
 def _check_names(recipe: Recipe) -> None:

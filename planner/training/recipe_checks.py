@@ -25,6 +25,12 @@ def check(recipe: Recipe) -> None:
     """
     if recipe.framework == "megatron" and "8bit" in (recipe.optim or ""):
         raise UsageError("Megatron has no 8-bit optimizer; use --optim adamw_apex_fused", field="optim")
+    if recipe.framework == "megatron" and recipe.sharding in ("zero2", "zero3"):
+        raise UsageError(
+            f"--sharding {recipe.sharding} is DeepSpeed's; Megatron divides the optimizer's states alone: zero1, or"
+            " ddp for none",
+            field="sharding",
+        )
     _check_base(recipe)
     _check_gpus(recipe)
     _check_idle(recipe)
@@ -109,6 +115,11 @@ def check_model(model: Model, recipe: Recipe) -> None:
     """
     spec = model.spec
     _check_checkpoint(spec.quantization_config, recipe)
+    if recipe.objective == "mlm" and spec.decoder:
+        raise UsageError(
+            f"--objective mlm masks tokens of an encoder, and {spec.model_type} is a decoder; use sft",
+            field="objective",
+        )
     ways = recipe.expert_parallel_size
     if ways > 1:
         experts = {t.num_experts for layer in spec.layers for t in layer.tensors(spec.hidden_size) if t.num_experts}

@@ -59,7 +59,6 @@ class TrainerWords:
     use_liger_kernel: Annotated[
         bool | None, option("Liger's loss.", "--use-liger-kernel", "--enable-liger-kernel", panel=_PANEL, ours=True)
     ] = None
-    packing: Annotated[bool | None, option("Sequences are packed.", "--packing", panel=_PANEL, ours=True)] = None
     zero_stage: Annotated[int | None, option("DeepSpeed's stage.", "--zero-stage", panel=_PANEL, ours=True)] = None
     use_deepspeed: Annotated[bool | None, option("DeepSpeed.", "--use-deepspeed", panel=_PANEL, ours=True)] = None
     deepspeed: Annotated[
@@ -114,8 +113,6 @@ def _meant(words: TrainerWords) -> dict[str, Any]:
         found["objective"] = _STAGES[words.stage]
     if words.use_liger_kernel:
         found["loss"] = "liger"
-    if words.packing is not None:
-        found["padding"] = not words.packing
     if words.sharding is not None:
         found["sharding"] = words.sharding
     if words.fsdp and "offload" in words.fsdp:

@@ -67,7 +67,9 @@ def test_a_quantised_base_takes_no_more(name: str, recipe: Recipe) -> None:
     assert qlora.sharded.weights < lora.sharded.weights
     if recipe.dtype == "bfloat16" and recipe.gradient_checkpointing:
         # Beside the weights that it saves, a 4-bit base needs one matrix in 16 bit while it is used.
-        largest = 2 * max(t.numel for g in _layers(name) for t in g)
+        # litgpt has it in float16 beside that for a moment.
+        copies = 2 if recipe.framework == "litgpt" else 1
+        largest = copies * 2 * max(t.numel for g in _layers(name) for t in g)
         # litgpt's 4-bit models keep the embedding that was replaced, and a gradient of the new one.
         replaced = _MODELS[name].spec.embeddings[0].numel * 2 * 2 if recipe.framework == "litgpt" else 0
         assert qlora.allocated_bytes <= lora.allocated_bytes + largest + replaced

@@ -100,8 +100,8 @@ def _llama(**options: Any) -> Any:
 
 
 def test_the_graph_of_the_step_before_keeps_what_nodes_have_as_attributes() -> None:
-    """bitsandbytes 0.42 kept every 4-bit layer's input in its node: 2 B x (h for q, k and v, h for o, h for gate and up,
-    f for down) a token and layer, once for this step, and in forward once more for the step before, whose graph the
+    """bitsandbytes 0.42 kept every 4-bit layer's input in its node: 2 B x (h for q, k and v, h for o, h for gate and
+    up, f for down) a token and layer, once for this step, and in forward once more for the step before, whose graph the
     loop's loss still holds; the head's input too. The lowest layer's input to q, k and v wants no gradient."""
     tokens, layers, hidden, wide = 1024, 32, 4096, 11_008
     old, new = _llama(bitsandbytes_version="0.42.0"), _llama(bitsandbytes_version="0.44.1", framework_version="0.4")

@@ -116,6 +116,8 @@ def _t5(raw: RawConfig) -> ModelSpec:
     vocab = _size(raw, "vocab_size", 32_128, 1 << 27)
     form = raw.text("feed_forward_proj", default="relu")
     gated, activation = form.startswith("gated-"), form.removeprefix("gated-")
+    if form == "gated-gelu":
+        activation = "gelu_new"  # configuration_t5.py: for backwards compatibility
     if "-" in activation:
         raise refuse(raw, "feed_forward_proj", f"{form[:40]!r} is not understood")
     raw.has("tie_word_embeddings")  # transformers 5 ties whatever it says; it only scales the decoder's output

@@ -18,8 +18,8 @@ from planner.training.tape.tape import Tape, Value, detached
 _INDEX = 8  # bytes of an index
 
 
-def attention(block: Block, kind: Attention, x: Value) -> Value:
-    """The output of the block's attention for a normed input x."""
+def attention(block: Block, kind: Attention, x: Value, source: Value | None = None) -> Value:
+    """The output of the block's attention for a normed input x; keys and values of `source` where one is given."""
     tape, inner = block.tape, block.sub(kind.names.block)
     names = kind.names
     if kind.fused:
@@ -28,8 +28,9 @@ def attention(block: Block, kind: Attention, x: Value) -> Value:
     else:
         query = linear(inner, names.query, x)
         if kind.owns_key_value:
-            key = linear(inner, names.key, x)
-            value = key if kind.value_from_key else linear(inner, names.value, x)
+            read = x if source is None else source
+            key = linear(inner, names.key, read)
+            value = key if kind.value_from_key else linear(inner, names.value, read)
         else:  # an earlier layer's, kept there
             key = block.constant(block.tokens * kind.key_size, query.width)
             value = block.constant(block.tokens * kind.value_size, query.width)
@@ -55,6 +56,8 @@ def attention(block: Block, kind: Attention, x: Value) -> Value:
         out = _fused(block, kind, query, key, value, groups)
     if gate is not None:
         out = ops.mul(tape, out, ops.keep_result(tape, gate))
+    if block.has_habit("heads_laid_out") and block.kernels.attention != "eager":
+        out = ops.copy(tape, out)  # queries, keys and values are made contiguous head by head, and so is the result
     return linear(inner, names.output, out)
 
 
@@ -110,11 +113,13 @@ def _eager(block: Block, kind: Attention, query: Value, key: Value, value: Value
     if block.batch > 1:  # a batched product needs heads it can fold into the batch: a view is copied
         query, key, value = (ops.own_storage(tape, x) for x in (query, key, value))
     key_states, value_states = ops.expand(tape, key, groups), ops.expand(tape, value, groups)
-    size = block.batch * heads * block.seq * block.seq
-    scores = ops.scale(tape, ops.matmul(tape, query, key_states, size))
+    size = block.batch * heads * block.seq * (key.numel // (kind.key_size * block.batch))
+    scores = ops.matmul(tape, query, key_states, size)
+    if not block.has_habit("unscaled_attention"):
+        scores = ops.scale(tape, scores)
     if has_habit(block.model_type, "softcapped_attention"):
         scores = ops.scale(tape, ops.keep_result(tape, ops.scale(tape, scores)))
-    if block.mask_width:
+    if block.mask_width and not block.has_habit("unscaled_attention"):
         scores = ops.add(tape, scores, block.constant(block.batch * block.seq * block.seq, block.mask_width))
     width = query.width
     if block.has_habit("attention_sinks"):
@@ -151,9 +156,18 @@ def _fused(block: Block, kind: Attention, query: Value, key: Value, value: Value
     masked = kernels.masked and kernels.attention == "sdpa"
     if groups > 1 and (masked or _repeats_keys(block)):
         key, value, groups = ops.expand(tape, key, groups), ops.expand(tape, value, groups), 1
-    mask = tape.new(block.batch * block.seq * block.seq, query.width) if masked else None
+    pairs = block.seq * (key.numel // (kind.key_size * block.batch))
+    mask = tape.new(block.batch * pairs, query.width) if masked else None
     out = ops.attention_kernel(
-        tape, query, key, value, tokens=block.tokens, heads=kind.num_attention_heads, groups=groups, mask=mask
+        tape,
+        query,
+        key,
+        value,
+        tokens=block.tokens,
+        heads=kind.num_attention_heads,
+        groups=groups,
+        mask=mask,
+        out_numel=block.tokens * kind.output_input_size,
     )
     # The kernel's result is laid out as its queries are; head by head, it is copied for the output projection.
     return ops.copy(tape, out) if joins_heads(block, kind) and block.kernels.rope != "fused" else out

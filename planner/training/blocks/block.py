@@ -125,6 +125,7 @@ class Block:
         model_type: decides how norms and parts are arranged where their names do not.
         sequence_ways: ranks that the residual stream's tokens are divided over (sequence parallelism).
         cached: what a cache object holds as long as the model's outputs live.
+        source, source_seq: an encoder's output that the layer attends to, and its positions a sequence.
     """
 
     tape: Tape
@@ -138,6 +139,8 @@ class Block:
     mask_width: int = 0
     position_width: int = 2
     cached: list[Value] = field(default_factory=list)
+    source: Value | None = None
+    source_seq: int = 0
     _parameters: dict[str, Value] = field(default_factory=dict)
 
     @property

@@ -3,13 +3,15 @@
 sequential   x + mix(norm(x)), then x + ff(norm(x))                    Llama and most
 sandwiched   the same, with a norm after each part too                 Gemma 2, 3, GLM-4
 post         x + norm(mix(x)), x + norm(ff(x))                         OLMo 2, EXAONE 4
-after        norm(x + mix(x)), norm(x + ff(x))                         BERT
+after        norm(x + mix(x)), norm(x + ff(x))                         BERT, BART
+source       a third part between them that attends to an encoder      T5, BART, Whisper
 parallel     x + mix(norm(x)) + ff(norm(x))                            Falcon, GPT-J, GPT-NeoX, Phi, Cohere
 single       x + mix(norm(x)), or x + ff(norm(x))                      Mamba, Nemotron-H
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -38,6 +40,7 @@ _AFTER_BOTH: Final = (
     ("attention.LayerNorm", "output.LayerNorm"),
     ("post_attention_layernorm", "post_mlp_layernorm"),
 )
+_AFTER_ADDING: Final = frozenset({"bart", "mbart"})
 _POST_BOTH: Final = ("post_attention_layernorm", "post_feedforward_layernorm")
 _OTHER_STREAMS: Final = frozenset({"gemma3n"})  # several residual streams (AltUp, Laurel)
 _PARALLEL: Final = frozenset({"gpt_neox"})  # two norms, side by side all the same (use_parallel_residual)
@@ -53,6 +56,8 @@ class Norms:
     after_feed_forward: Norm | None = None
     parallel: bool = False
     on_stream: bool = False
+    before_source: Norm | None = None
+    after_source: Norm | None = None
 
 
 def places(layer: Layer, model_type: str) -> Norms:
@@ -68,6 +73,11 @@ def places(layer: Layer, model_type: str) -> Norms:
     norms = layer.norms
     if names in _AFTER_BOTH:
         return Norms(after_mixer=norms[0], after_feed_forward=norms[1], on_stream=True)
+    if model_type in _AFTER_ADDING and len(names) > 1:
+        source = norms[1] if len(names) > 2 else None
+        return Norms(after_mixer=norms[0], after_feed_forward=norms[-1], after_source=source, on_stream=True)
+    if len(names) == 3 and len(layer.mixers) > 1 and getattr(layer.mixers[1], "source_tokens", None) is not None:
+        return Norms(before_mixer=norms[0], before_source=norms[1], before_feed_forward=norms[2])
     if names == _POST_BOTH:
         return Norms(after_mixer=norms[0], after_feed_forward=norms[1])
     if "pre_feedforward_layernorm" in named and len(names) == 4:
@@ -100,6 +110,8 @@ def run_layer(block: Block, layer: Layer, hidden: Value) -> Value:
     where = places(layer, block.model_type)
     if where.parallel:
         return _parallel(block, layer, where, hidden)
+    if where.before_source is not None or where.after_source is not None:
+        return _with_source(block, layer, where, hidden)
     held: list[Value] = []
     if layer.mixers:
         hidden = _part(block, where, where.before_mixer, where.after_mixer, layer, hidden, held, mixes=True)
@@ -141,6 +153,35 @@ def _part(
     if after is not None and where.on_stream:
         hidden = norm(block, after, hidden)
     return hidden
+
+
+def _with_source(block: Block, layer: Layer, where: Norms, hidden: Value) -> Value:
+    """A decoder layer that attends to its own tokens, then to the encoder's output, then feeds forward."""
+    own, across = layer.mixers
+    assert isinstance(own, Attention) and isinstance(across, Attention) and block.source is not None
+    tape, drops = block.tape, block.kernels.dropout
+    source = block.source
+
+    def step(before: Norm | None, after: Norm | None, run: Callable[[Value], Value], drop: float, x: Value) -> Value:
+        out = run(norm(block, before, x) if before is not None else x)
+        x = ops.add(tape, x, ops.dropout(tape, out, drop))
+        return norm(block, after, x) if after is not None else x
+
+    hidden = step(where.before_mixer, where.after_mixer, lambda x: attention(block, own, x), drops.mixer, hidden)
+    hidden = step(
+        where.before_source,
+        where.after_source,
+        lambda x: attention(block, across, x, source=source),
+        drops.mixer,
+        hidden,
+    )
+    return step(
+        where.before_feed_forward,
+        where.after_feed_forward,
+        lambda x: _feed_forward(block, layer, x),
+        drops.feed_forward,
+        hidden,
+    )
 
 
 def _parallel(block: Block, layer: Layer, where: Norms, hidden: Value) -> Value:

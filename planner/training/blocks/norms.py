@@ -33,7 +33,17 @@ def norm(block: Block, kind: Norm, x: Value) -> Value:
         return _litgpt_rms(block, kind, x, rows)
     if kind.kind == "rms_offset":
         return _offset_rms(block, kind, x, rows)
+    if block.has_habit("norm_promotes"):
+        return _promoted_rms(block, kind, x, rows)
     return _rms(block, kind, x, rows)
+
+
+def _promoted_rms(block: Block, kind: Norm, x: Value, rows: int) -> Value:
+    """T5's: the square is taken in fp32, and x itself times the fp32 root promotes to fp32 (T5LayerNorm.forward)."""
+    tape, before = block.tape, x.width
+    variance = ops.mean(tape, ops.square(tape, ops.cast(tape, x, FP32)), rows)
+    x = ops.cast(tape, ops.mul(tape, x, ops.keep_result(tape, ops.shift(tape, variance))), before)
+    return ops.mul(tape, block.weight(f"{kind.name}.weight"), x)
 
 
 def _rms(block: Block, kind: Norm, x: Value, rows: int) -> Value:

@@ -36,6 +36,8 @@ def log_probs(recipe: Recipe) -> LogProbs:
         return implementation("verl-entropy" if recipe.entropy_coeff else "verl")
     if recipe.framework == "openrlhf":
         return implementation("openrlhf")
+    if recipe.framework == "nemo-rl":
+        return implementation("nemo-rl")
     return implementation("trl-fp32" if recipe.dtype == "float32" and recipe.autocast == "none" else "trl")
 
 

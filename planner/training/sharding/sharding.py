@@ -96,7 +96,9 @@ def shard(
     if kind == "ddp" and ranks > 1:
         buckets = gradients
     step_buckets = buckets
-    if kind in DEEPSPEED:
+    if kind == "zero1" and recipe.framework == "megatron":
+        optimizer = each[2]  # its distributed optimizer: gradients stay whole in one fp32 buffer
+    elif kind in DEEPSPEED:
         optimizer = each[2]
         buckets = deepspeed.bucket_bytes(recipe, hidden_size)
         step_buckets = buckets if kind == "zero3" else 0

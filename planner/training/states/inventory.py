@@ -63,13 +63,14 @@ class LayerGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """Every tensor: embeddings, layers by kind, head, towers."""
+    """Every tensor: embeddings, layers by kind, head, towers, and the layers of an encoder below."""
 
     embeddings: tuple[TrainTensor, ...]
     layers: tuple[LayerGroup, ...]
     head: tuple[TrainTensor, ...]
     towers: tuple[TrainTensor, ...]
     notes: tuple[str, ...]
+    encoder: tuple[LayerGroup, ...] = ()
     first: bool = True
     last: bool = True
     stage: int = 0
@@ -93,6 +94,6 @@ class Inventory:
     def all(self) -> list[tuple[TrainTensor, int]]:
         """Every tensor with how many layers have one like it."""
         found = [(tensor, 1) for tensor in (*self.towers, *self.embeddings, *self.head)]
-        for group in self.layers:
+        for group in (*self.encoder, *self.layers):
             found += [(tensor, len(group.indices)) for tensor in group.tensors]
         return found

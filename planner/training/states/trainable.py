@@ -133,7 +133,8 @@ class _Reader:
                 if tensor.role is Role.EMBEDDING
             )
             self.notes.append(f"{recipe.framework} does not tie the output matrix to the embedding")
-        towers = self._towers(outside and not recipe.freeze_vision_tower)
+        encoder = self._encoder(outside) if first else ()
+        towers = self._towers(outside and not recipe.freeze_vision_tower, outside)
         self._check_matches()
         if last and not first and spec.tie_word_embeddings:
             head += tuple(t for t in embeddings if t.tensor.role is Role.EMBEDDING)
@@ -142,6 +143,7 @@ class _Reader:
             layers=tuple(layers),
             head=head if last else (),
             towers=towers if first else (),
+            encoder=encoder,
             notes=tuple(self.notes),
             first=first,
             last=last,
@@ -149,11 +151,20 @@ class _Reader:
             tied=recipe.has_logits and spec.tie_word_embeddings and not kernels(recipe).get("untied"),
         )
 
-    def _towers(self, trained: bool) -> tuple[TrainTensor, ...]:
-        """Encoders and towers beside the stack; read after it, so that adapters that only they have are noticed."""
+    def _towers(self, trained: bool, outside: bool) -> tuple[TrainTensor, ...]:
+        """Towers beside the stack; read after it, so that adapters that only they have are noticed.
+
+        Args:
+            outside: an encoder's own tensors outside its layers are trained.
+        """
         beside_towers = self.adapted
-        found = [self._tensor(tensor, tensor.name, trained) for stack in self.spec.stacks for tensor in stack.tensors]
-        for stack in self.spec.stacks:
+        found = [
+            self._tensor(tensor, tensor.name, outside if stack.name == "encoder" else trained)
+            for stack in self.spec.stacks
+            for tensor in stack.tensors
+        ]
+        towers = [stack for stack in self.spec.stacks if stack.name != "encoder"]
+        for stack in towers:
             for layer in stack.layers:
                 found += [self._tensor(t, t.name, trained) for t in layer.tensors(stack.hidden_size) if not t.buffer]
         if self.recipe.adapters and self.adapted and not beside_towers:
@@ -162,10 +173,29 @@ class _Reader:
                 " model has no adapter and keeps nothing for a gradient, but with checkpointing each layer's input;"
                 " --lora-target-modules names its own"
             )
-        if self.spec.stacks and self.spec.decoder and not self.recipe.images_per_sample:
+        if towers and self.spec.decoder and not self.recipe.images_per_sample:
             self.notes.append(
                 "no pictures are planned: the towers' own activations are not counted (--images-per-sample)"
             )
+        return tuple(found)
+
+    def _encoder(self, trained: bool) -> tuple[LayerGroup, ...]:
+        """The layers of an encoder below the decoder, alike ones together."""
+        stack = next((one for one in self.spec.stacks if one.name == "encoder"), None)
+        if stack is None:
+            return ()
+        groups: dict[int, list[int]] = {}
+        for index, layer in enumerate(stack.layers):
+            groups.setdefault(id(layer), []).append(index)
+        found = []
+        for indices in groups.values():
+            layer = stack.layers[indices[0]]
+            tensors = tuple(
+                self._tensor(tensor, f"{stack.layer_prefix}.{indices[0]}.{tensor.name}", trained)
+                for tensor in layer.tensors(stack.hidden_size)
+                if not tensor.buffer
+            )
+            found.append(LayerGroup(layer=layer, indices=tuple(indices), tensors=tensors, trains=trained))
         return tuple(found)
 
     def _scores(self, head: tuple[TrainTensor, ...], outside: bool) -> tuple[TrainTensor, ...]:

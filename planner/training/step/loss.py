@@ -21,6 +21,7 @@ from planner.model.tensor import Norm
 from planner.training.blocks.block import Block, Weight
 from planner.training.blocks.linear import linear
 from planner.training.blocks.norms import norm
+from planner.training.objectives.distillation import distillation_loss
 from planner.training.objectives.logprobs import LogProbs
 from planner.training.tape import ops
 from planner.training.tape.tape import Tape, Value, detached
@@ -39,7 +40,7 @@ class Head:
         output: the output matrix (or the tied embedding).
         loss: the kind (see the module).
         chunking: whose chunked loss: "trl", "litgpt" or "torchtune".
-        upcast: who converts the logits to fp32: "loss", or "model" (transformers up to 4.45: the model's forward).
+        upcast: who converts the logits to fp32: "loss", "model" (transformers up to 4.45: the model's forward) or "none".
         shifted_copy: the logits without the last position are copied.
         keep_outputs: the logits live through backward.
         extra_scaling: the model divides or caps its logits (Gemma 2, Cohere, Granite): one more copy.
@@ -51,6 +52,7 @@ class Head:
         compiled: the loss is compiled: fp32 copies are never written.
         compiled_apart: the loss is a graph of its own: the logits are its input, which backward may not write over.
         log_probs: reinforcement learning's head in the loss's place.
+        distils: a teacher's logits are compared with these.
         batch: sequences that a chunk of positions is taken from.
     """
 
@@ -70,6 +72,7 @@ class Head:
     kept_tokens: int = 0
     whole_logits: bool = False
     log_probs: LogProbs | None = None
+    distils: bool = False
 
 
 def run_head(block: Block, head: Head, hidden: Value) -> tuple[Value, list[Value]]:
@@ -91,6 +94,8 @@ def run_head(block: Block, head: Head, hidden: Value) -> tuple[Value, list[Value
         logits = softcapped(block.tape, logits)
     if head.log_probs is not None:
         return _log_probabilities(block.tape, head.log_probs, logits), []
+    if head.distils:
+        return distillation_loss(block.tape, logits), []
     if head.upcast == "model":
         logits = ops.cast(block.tape, logits, FP32)
     loss = _loss(block.tape, head, logits)
@@ -126,6 +131,8 @@ def _loss(tape: Tape, head: Head, logits: Value) -> Value:
         return _compiled(tape, head, logits)
     if head.loss == "in-place" and not head.in_place_converts:
         return _written_over(tape, logits)
+    if head.upcast == "none":  # CrossEntropyLoss on the model's own logits (modeling_t5.py, _bart.py, _whisper.py)
+        return cross_entropy(tape, logits)
     logits = ops.cast(tape, logits, FP32)
     if head.loss == "megatron":
         return _written_over(tape, logits)

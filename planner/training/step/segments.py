@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from typing import Final
 
@@ -25,6 +26,7 @@ from planner.training.stacks.habits import has_habit
 from planner.training.states.inventory import Inventory, LayerGroup, TrainTensor
 from planner.training.step.litgpt_loss import run_litgpt_head
 from planner.training.step.loss import Head, run_head
+from planner.training.step.source import convolution_bytes, source_tokens, source_value
 from planner.training.tape import row_ops
 from planner.training.tape.cuda import masked_scatter_bytes
 from planner.training.tape.profiles import Plain, Profile, checkpointed, profile, without_graph
@@ -53,6 +55,8 @@ class Segments:
         self.dropout = self.spec.dropout if runs_models_code else NO_DROPOUT
         self.kernels = self._kernels()
         self.trains_below_head = False
+        self.source_seq = self.source_bytes = self.convolved_bytes = 0
+        self.source_needs_grad = False
 
     def tape(self) -> Tape:
         """A fresh tape that rounds as the allocator does."""
@@ -69,7 +73,7 @@ class Segments:
         attention = recipe.attn_implementation or "sdpa"
         return Kernels(
             attention=attention,
-            masked=bool(recipe.padding),
+            masked=bool(recipe.padding) and not self.biased and not self.hears,
             dropout=self.dropout,
             norm=str(own.get("norm", "hf")),
             mlp=str(own.get("mlp", "hf")),
@@ -93,6 +97,28 @@ class Segments:
             else str(own.get("unpacking", "kernel")),
         )
 
+    @property
+    def biased(self) -> bool:
+        """Attention adds a learned bias of positions, which holds the mask too and is one tensor for all layers."""
+        return has_habit(self.spec.model_type, "unscaled_attention")
+
+    @property
+    def hears(self) -> bool:
+        """Sources are sound, which always fills its window: nothing is masked."""
+        return any(s.name == "encoder" and s.input_elements_per_item for s in self.model.spec.stacks)
+
+    def bias_bytes(self) -> int:
+        """T5's position bias over heads and pairs of positions, and its gradient: of the encoder and the decoder.
+
+        Source: transformers 5.24 modeling_t5.py T5Attention: computed in the first layer, handed to the others.
+        """
+        if not self.biased:
+            return 0
+        heads = next((getattr(m, "num_attention_heads", 0) for m in self.spec.layers[0].mixers), 0)
+        pairs = self.seq * self.seq + self.source_seq * self.source_seq
+        copies = 2 if self.recipe.method == "full" else 1
+        return copies * (self.batch if self.recipe.padding else 1) * heads * pairs * self.width
+
     def block(self, tape: Tape, tensors: tuple[TrainTensor, ...]) -> Block:
         """What a layer with these tensors runs with."""
         weights = {t.tensor.name: self._weight(t) for t in tensors}
@@ -107,7 +133,36 @@ class Segments:
             position_width=self.width,
             model_type=self.spec.model_type,
             sequence_ways=self.recipe.tensor_parallel_size if self.recipe.sequence_parallel else 1,
+            source=self._source_of(tape),
+            source_seq=self.source_seq,
         )
+
+    def _source_of(self, tape: Tape) -> Value | None:
+        if not self.source_seq:
+            return None
+        return source_value(tape, self.source_numel, self.width, needs_grad=self.source_needs_grad)
+
+    @property
+    def source_numel(self) -> int:
+        """Elements of an encoder's output."""
+        return self.source_seq * self.batch * self.spec.hidden_size
+
+    def encoder_profiles(self, below: bool) -> list[Profile]:
+        """The layers of an encoder below the decoder, on the source's tokens; [] where there is none."""
+        stack = next((one for one in self.model.spec.stacks if one.name == "encoder"), None)
+        if stack is None or not self.found.encoder:
+            return []
+        seq = source_tokens(stack, self.recipe)
+        below = below or any(t.trainable for t in self.found.towers)
+        run = copy(self)
+        run.seq, run.tokens = seq, seq * self.batch
+        run.found = replace(self.found, layers=self.found.encoder)
+        run.spec = replace(self.spec, layers=stack.layers, hidden_size=stack.hidden_size)
+        profiles = run.layer_profiles(below)
+        self.source_seq, self.source_needs_grad = seq, run.trains_below_head
+        self.source_bytes = self.tape().rounding(self.source_numel * self.width)
+        self.convolved_bytes = convolution_bytes(stack, self.batch, self.width, trained=self.recipe.method == "full")
+        return profiles
 
     def _weight(self, found: TrainTensor) -> Weight:
         """A weight as the kernels see it: FSDP gathers in the type of its mixed precision, so that nothing is cast.
@@ -299,9 +354,10 @@ class Segments:
             norm=final_norm(self.spec),
             output=weight,
             loss=(recipe.loss or "hf") if recipe.has_logits else "hf",
-            log_probs=log_probs(recipe) if recipe.objective in ("grpo", "ppo") and recipe.loss == "hf" else None,
+            log_probs=log_probs(recipe) if recipe.rolls_out and recipe.loss == "hf" else None,
+            distils=recipe.objective == "distillation",
             chunking=str(own.get("chunking", "trl")),
-            upcast=str(own.get("upcast", "loss")),
+            upcast="none" if self.found.encoder else str(own.get("upcast", "loss")),
             shifted_copy=bool(own.get("shifted_copy", False)),
             keep_outputs=bool(recipe.keep_outputs),
             in_place_converts=bool(own.get("in_place_converts", True)),

@@ -86,7 +86,8 @@ class _Step(Segments):
             recipe.method == "prompt" and self.found.first
         )
         below = trained_embedding or self.input_is_leaf or not self.found.first
-        profiles = self.layer_profiles(below)
+        encoder = self.encoder_profiles(below)
+        profiles = [*encoder, *self.layer_profiles(below)]
         head = self.head_profile(self.trains_below_head) if self.found.last else None
         mask = self.embedding_mask_bytes(below)
         return self._walk(profiles, head, trained_embedding, mask)
@@ -111,6 +112,7 @@ class _Step(Segments):
         # Checkpointed inputs that go to host memory leave the card once the layer has run; two are under way.
         offloaded = stream if self.recipe.activation_offload and self.recipe.gradient_checkpointing else 0
         pictures, again, merge = self.tower_bytes()
+        pictures += self.source_bytes + self.convolved_bytes + self.bias_bytes()
         live = pictures + stream + self.shared_bytes() + 2 * offloaded + self.embedding_bytes(stream) + mask
         start = live
         forward_peak = live + merge
@@ -133,6 +135,7 @@ class _Step(Segments):
             phases.append(Phase(name="loss backward", activation_bytes=live + head.backward_peak))
             live += head.backward_left + self._pending_bytes(trained_embedding)
         backward_peak = live
+        live += self.source_bytes if self.source_needs_grad else 0  # its gradient, which all decoder layers add to
         held = stream if holds_backward(self.recipe) else 0
         units = self.reduces_units
         for position, one in enumerate(reversed(profiles)):

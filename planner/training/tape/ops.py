@@ -270,6 +270,7 @@ def attention_kernel(
     heads: int,
     groups: int,
     mask: Value | None = None,
+    out_numel: int | None = None,
 ) -> Value:
     """A fused attention: keeps q, k, v, its result and the log-sum-exp (fp32 a head and token).
 
@@ -278,7 +279,7 @@ def attention_kernel(
     Source: flash_attn csrc/flash_attn/flash_api.cpp mha_bwd (dq_accum, softmax_d, dk_expanded).
     """
     query, key, value = (autocast_input(tape, item) for item in (query, key, value))
-    out = tape.new(value.numel * groups, query.width)
+    out = tape.new(value.numel * groups if out_numel is None else out_numel, query.width)
     sums = tape.new(tokens * heads, FP32)
     tape.saves()
     saved = [detached(item) for item in (query, key, value, out)]
