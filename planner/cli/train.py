@@ -172,7 +172,12 @@ def _parsed(words: Sequence[str], records: tuple[type, ...]) -> Parsed:
 
 def _read(words: Sequence[str], records: tuple[type, ...]) -> Parsed:
     known = tuple(dashed(spelling) for record in records for one in inputs_of(record) for spelling in one.spellings)
-    return parse(records, words, hint=lambda name: near(dashed(name), known) if name.startswith("--") else "")
+    return parse(
+        records,
+        words,
+        environment=os.environ,
+        hint=lambda name: near(dashed(name), known) if name.startswith("--") else "",
+    )
 
 
 def _advice(plan: TrainingPlan, recipe: Recipe, card: Card, answer: Answer) -> Advice:

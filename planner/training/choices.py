@@ -89,3 +89,9 @@ def read_length(text: str, spelled: str) -> int:
     if "=" not in text:
         return max(0, read_tokens(text, spelled))
     return max(read_tokens(part.partition("=")[2], spelled) for part in text.split(","))
+
+
+def read_expandable(text: str, spelled: str) -> bool | None:
+    """Whether the allocator's settings (`expandable_segments:True,max_split_size_mb:128`) let segments grow."""
+    found = re.search(r"expandable_segments\s*:\s*(true|false)", text.lower())
+    return None if found is None else found[1] == "true"

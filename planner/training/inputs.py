@@ -26,6 +26,7 @@ from planner.training.choices import (
     VISION,
     read_attention,
     read_dtype,
+    read_expandable,
     read_length,
     read_names,
 )
@@ -308,6 +309,15 @@ class Recipe(Reinforcement):
             ours=True,
         ),
     ] = None
+    expandable_segments: Annotated[
+        bool,
+        option(
+            "Allocator segments that grow (PYTORCH_ALLOC_CONF).",
+            panel=BATCH,
+            ours=True,
+            environment={"PYTORCH_CUDA_ALLOC_CONF": read_expandable, "PYTORCH_ALLOC_CONF": read_expandable},
+        ),
+    ] = False
     ema: Annotated[bool, option("Keep an averaged copy.", panel=METHOD, ours=True)] = False
     num_gpus: Annotated[
         int,

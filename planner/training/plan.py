@@ -178,7 +178,8 @@ def _memory(
     output = rank.found.output
     in_place = recipe.tokens * output.shape[0] * 4 if recipe.loss == "in-place" and output is not None else 0
     beside = extra.resident_bytes + (held.weights + held.optimizer + held.gradients if extra.critic else 0)
-    return card_memory(script, usual, outside, card, in_place, beside, rank.peak.allocated_bytes)
+    allocated = rank.peak.allocated_bytes
+    return card_memory(script, usual, outside, card, in_place, beside, allocated, expandable=recipe.expandable_segments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.contract.parser import parse
 from planner.hardware.gpus import find_gpu
 from planner.model.load import load_model
 from planner.training.allocator.caching import CachingAllocator
@@ -99,3 +100,32 @@ def test_the_replay_allocates_what_the_plan_does(options: dict[str, object]) -> 
     memory = plan.memory
     assert memory.reserved.low <= memory.reserved.best <= memory.reserved.high
     assert memory.device.low < memory.device.best < memory.device.high
+
+
+def test_expandable_segments_grow_from_what_is_free_at_their_end() -> None:
+    """100 MiB and 30 more: five pages of 20 MiB, then two; 120 freed at the end grow to 150 with two pages more."""
+    memory = CachingAllocator(expandable=True)
+    first, second = memory.allocate(100 * MIB), memory.allocate(30 * MIB)
+    assert memory.reserved == 140 * MIB
+    memory.release(first)
+    memory.release(second)
+    third = memory.allocate(150 * MIB)
+    assert (memory.allocated, memory.reserved) == (150 * MIB, 160 * MIB)
+    memory.release(third)
+    memory.allocate(20 * MIB)
+    memory.allocate(130 * MIB)
+    assert memory.reserved == 160 * MIB
+
+
+def test_expandable_segments_are_read_from_the_environment() -> None:
+    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+        found = parse((Recipe,), ["MODEL"], environment={name: "max_split_size_mb:128,expandable_segments:True"})
+        assert found.given["expandable_segments"] is True
+    plans = [
+        plan_training(load_model("Qwen/Qwen2.5-0.5B"), Recipe(method="lora", expandable_segments=grows), find_gpu("T4"))
+        for grows in (False, True)
+    ]
+    usual, grown = (plan.memory for plan in plans)
+    assert usual is not None and grown is not None
+    assert grown.reserved.best >= plans[1].allocated_bytes
+    assert grown.reserved.best <= usual.reserved.best + 40 * MIB

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from planner.errors import UsageError
 from planner.hardware.gpus import find_gpu
 from planner.levers.training import TrainingQuestion, training_levers
 from planner.model.load import load_model
@@ -93,3 +94,72 @@ def test_advice_comes_in_a_practitioners_order(name: str, options: dict[str, obj
         "per-device-train-batch-size" in names) else names  # fmt: skip
     assert names.index("gradient-checkpointing") < names.index("num-gpus") < names.index("max-seq-length")
     assert names[-1] == "max-seq-length"
+
+
+def phases(found: TrainingPlan) -> dict[str, int]:
+    return {phase.name: phase.allocated_bytes for phase in found.phases}
+
+
+def test_a_rollout_shows_its_phases_and_which_decides() -> None:
+    """TRL's beta is 0 unless given: no reference. With 0.04 a full fine-tune keeps one, 7,615,616,512 x 2 B."""
+    options: dict[str, object] = {**_GRPO, "method": "full", "max_prompt_length": 512, "vllm_mode": "colocate",
+                                  "generation_share": 0.3, "vllm_enable_sleep_mode": True}  # fmt: skip
+    options.pop("max_seq_length")
+    without, reference = (plan("Qwen/Qwen2.5-7B", beta=beta, **options) for beta in (None, 0.04))
+    assert without.recipe.max_seq_length == 512 + 1024
+    assert [name for name in phases(without)][1:3] == ["rollout", "log-probabilities"]
+    assert phases(reference)["rollout"] - phases(without)["rollout"] == 7_615_616_512 * 2
+    by_name = {phase.name: phase.engine_bytes for phase in reference.phases}
+    assert by_name["rollout"] == int(reference.gpu_memory_bytes * 0.3) and by_name["optimizer step"] == 0
+    assert reference.peak_phase == "rollout"
+
+
+def test_log_probabilities_take_micro_batches_of_their_own() -> None:
+    """verl: 2.1 B for each of 1 or 8 sequences x 2,048 tokens x 152,064 entries."""
+    sizes = [
+        phases(plan("Qwen/Qwen2.5-7B", objective="grpo", framework="verl", method="full", num_gpus=8,
+                    per_device_train_batch_size=8, log_prob_micro_batch_size=rows))["log-probabilities"]
+        for rows in (1, 8)
+    ]  # fmt: skip
+    assert sizes[1] - sizes[0] >= 7 * 2048 * 152_064 * 2.1
+
+
+def test_models_of_other_sizes_stand_beside_the_policy() -> None:
+    """A reward model of 0.5B, 494,032,768 x 2 B, and a trained value model of that size: 2 B and 14 / 8 B."""
+    found = plan("Qwen/Qwen2.5-7B", objective="ppo", method="full", framework="trl", num_gpus=8, sharding="zero2",
+                 reward_model="Qwen/Qwen2.5-0.5B", critic_model="Qwen/Qwen2.5-0.5B")  # fmt: skip
+    small = 494_032_768
+    assert part(found, "other_models") == 7_615_616_512 * 2 + small * 2 + small * 2 + small * 14 // 8
+    teacher = plan("Qwen/Qwen2.5-0.5B", objective="distillation", method="full", teacher_model="Qwen/Qwen2.5-7B")
+    assert part(teacher, "other_models") == 7_615_616_512 * 2
+    with pytest.raises(UsageError, match="--teacher-model"):
+        plan("Qwen/Qwen2.5-0.5B", objective="distillation", method="full")
+
+
+def test_groups_of_completions_are_whole() -> None:
+    with pytest.raises(UsageError, match="--num-generations 8 does not divide the 4 sequences"):
+        plan_training(load_model("Qwen/Qwen2.5-0.5B"), Recipe(objective="grpo", framework="trl", num_generations=8,
+                      per_device_train_batch_size=4), find_gpu("H200"))  # fmt: skip
+
+
+def test_a_packed_row_of_ms_swift_holds_both_of_a_pair() -> None:
+    packed, apart = (
+        Recipe(objective="dpo", framework="swift", max_seq_length=8192, packing=packing) for packing in (True, None)
+    )
+    assert (packed.tokens, apart.tokens) == (8192, 16_384)
+
+
+def test_megatron_divides_the_optimizer_alone() -> None:
+    """2 B weights and 4 B gradients a parameter whole, 12 B over 4 ranks; nothing of DeepSpeed's buffers."""
+    found = plan("Qwen/Qwen2.5-7B", method="full", framework="megatron", num_gpus=4, sharding="zero1")
+    held, numel = found.sharded, found.states.trained_numel
+    assert (held.gradients, held.buckets, held.step_temporary) == (4 * numel, 0, 0)
+    assert held.optimizer == pytest.approx(12 * numel / 4, rel=1e-3)
+
+
+def test_masked_language_models_make_all_logits() -> None:
+    found = plan("google-bert/bert-base-uncased", objective="mlm", method="full", dtype="float32",
+                 per_device_train_batch_size=8, max_seq_length=128)  # fmt: skip
+    assert found.step.vocabulary == 30_522 and found.allocated_bytes < 5 * GIB
+    with pytest.raises(UsageError, match="decoder"):
+        plan("Qwen/Qwen2.5-0.5B", objective="mlm", method="full")

@@ -5,7 +5,10 @@ Requests are rounded to 512 B; those up to 1 MiB come from segments of 2 MiB, th
 taken (best fit), and cut when more than 512 B (small) or 1 MiB (large) would remain; neighbours that are free are
 joined. Streams do not share blocks.
 
-Source: torch 2.13 c10/cuda/CUDACachingAllocator.cpp: round_size, get_allocation_size, get_free_block, should_split,
+With expandable segments each pool has one segment that grows at its end, by 2 MiB (small) or 20 MiB (large) at a time:
+a free block at the end is what a request grows from.
+
+Source: torch 2.13 c10/cuda/CUDACachingAllocator.cpp: ExpandableSegment, try_allocate_expandable_block, round_size, get_allocation_size, get_free_block, should_split,
 free_block; c10/core/AllocatorConfig.h.
 """
 
@@ -41,10 +44,12 @@ class CachingAllocator:
     Args:
         limit: bytes that the driver has for it (None: without end). A request beyond it gives free segments back first;
             one that fails even so counts all the same.
+        expandable: segments grow (PYTORCH_ALLOC_CONF=expandable_segments:True).
     """
 
-    def __init__(self, limit: int | None = None) -> None:
-        self.limit = limit
+    def __init__(self, limit: int | None = None, *, expandable: bool = False) -> None:
+        self.limit, self.expandable = limit, expandable
+        self._ends: dict[int, Block] = {}
         self.allocated = self.reserved = self.peak_allocated = self.peak_reserved = 0
         self._free: dict[int, list[tuple[int, int, Block]]] = {}
         self._next_address = 0
@@ -67,6 +72,8 @@ class CachingAllocator:
             if rest.after is not None:
                 rest.after.before = rest
             rest.free = True
+            if self._ends.get(pool) is block:
+                self._ends[pool] = rest
             insort(self._free[pool], (left, rest.address, rest))
         block.free, block.references = False, 1
         self.allocated += block.size
@@ -74,7 +81,30 @@ class CachingAllocator:
             self.peak_allocated = self.allocated
         return block
 
+    def _grown(self, pool: int, size: int, small: bool) -> Block:
+        """The end of the pool's segment, grown until it holds the request."""
+        end, free = self._ends.get(pool), self._free[pool]
+        held = 0
+        if end is not None and end.free:
+            del free[bisect_left(free, (end.size, end.address))]
+            held = end.size
+        page = _SMALL_SEGMENT if small else _MIDDLE_SEGMENT
+        more = -(-(size - held) // page) * page
+        self.reserved += more
+        self.peak_reserved = max(self.peak_reserved, self.reserved)
+        if end is not None and held:
+            end.size += more
+            return end
+        block = Block(pool, more, self._next_address)
+        self._next_address += 1 << 50  # a segment of its own in the address space
+        if end is not None:
+            block.address, block.before, end.after = end.address + end.size, end, block
+        self._ends[pool] = block
+        return block
+
     def _segment(self, pool: int, size: int, small: bool) -> Block:
+        if self.expandable:
+            return self._grown(pool, size, small)
         if small:
             total = _SMALL_SEGMENT
         elif size < MIN_LARGE_ALLOCATION:
@@ -92,6 +122,8 @@ class CachingAllocator:
 
     def give_back(self) -> None:
         """Return segments that are wholly free to the driver (`empty_cache`)."""
+        if self.expandable:
+            return
         for pool, free in self._free.items():
             kept = []
             for entry in free:
@@ -124,4 +156,6 @@ class CachingAllocator:
             if after.after is not None:
                 after.after.before = block
         block.free = True
+        if self.expandable and block.after is None:
+            self._ends[block.pool] = block
         insort(free, (block.size, block.address, block))

@@ -44,6 +44,8 @@ def card_memory(
     in_place_bytes: int = 0,
     beside_bytes: int = 0,
     allocated_bytes: int = 0,
+    *,
+    expandable: bool = False,
 ) -> CardMemory:
     """The bands.
 
@@ -53,6 +55,7 @@ def card_memory(
         in_place_bytes: fp32 logits of a loss that writes over them: one tensor of them more is reserved in the runs at
             hand, which the replay does not show.
         beside_bytes: models that the replayed step does not have. allocated_bytes: at the peak of all phases.
+        expandable: segments grow.
     """
     low, best, high = (sum(part.at(side) for part in outside) for side in ("low", "best", "high"))
     if script is None:
@@ -60,7 +63,8 @@ def card_memory(
     else:
         room = card_bytes - best
         row = _spread("fsdp" if script.sharded is not None else "one")
-        size = max(replay(script, room - beside_bytes).reserved + beside_bytes, allocated_bytes)
+        size = replay(script, room - beside_bytes, expandable=expandable).reserved + beside_bytes
+        size = max(size, allocated_bytes)
         most = min(max(size, room), int(size * row.high) + in_place_bytes)
         # near the card's end a request fails and all that is free goes: how much was reserved then depends on its size
         least = usual.low if size > room - in_place_bytes or size * 20 > room * 19 else int(size * row.low)

@@ -81,9 +81,9 @@ class Replayed:
     reserved: int
 
 
-def replay(script: Script, limit: int | None = None) -> Replayed:
-    """The peaks of loading and two steps, with so many bytes for the allocator."""
-    run = _Run(script, limit)
+def replay(script: Script, limit: int | None = None, *, expandable: bool = False) -> Replayed:
+    """The peaks of loading and two steps, with so many bytes for the allocator; `expandable`: segments grow."""
+    run = _Run(script, limit, expandable)
     run.load()
     for _ in range(_STEPS):
         run.step()
@@ -91,9 +91,9 @@ def replay(script: Script, limit: int | None = None) -> Replayed:
 
 
 class _Run:
-    def __init__(self, script: Script, limit: int | None) -> None:
+    def __init__(self, script: Script, limit: int | None, expandable: bool) -> None:
         self.script = script
-        self.memory = CachingAllocator(limit)
+        self.memory = CachingAllocator(limit, expandable=expandable)
         self.gathered: list[Block] = []
         self.gradients: list[Block] = []
         self.shares: list[Block] = []

@@ -40,7 +40,7 @@ class Head:
         output: the output matrix (or the tied embedding).
         loss: the kind (see the module).
         chunking: whose chunked loss: "trl", "litgpt" or "torchtune".
-        upcast: who converts the logits to fp32: "loss", "model" (transformers up to 4.45: the model's forward) or "none".
+        upcast: who converts the logits to fp32: "loss", "model" (transformers up to 4.45: the forward) or "none".
         shifted_copy: the logits without the last position are copied.
         keep_outputs: the logits live through backward.
         extra_scaling: the model divides or caps its logits (Gemma 2, Cohere, Granite): one more copy.
