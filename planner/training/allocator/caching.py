@@ -8,8 +8,8 @@ joined. Streams do not share blocks.
 With expandable segments each pool has one segment that grows at its end, by 2 MiB (small) or 20 MiB (large) at a time:
 a free block at the end is what a request grows from.
 
-Source: torch 2.13 c10/cuda/CUDACachingAllocator.cpp: ExpandableSegment, try_allocate_expandable_block, round_size, get_allocation_size, get_free_block, should_split,
-free_block; c10/core/AllocatorConfig.h.
+Source: torch 2.13 c10/cuda/CUDACachingAllocator.cpp: ExpandableSegment, try_allocate_expandable_block, round_size,
+get_allocation_size, get_free_block, should_split, free_block; c10/core/AllocatorConfig.h.
 """
 
 from __future__ import annotations
