@@ -2,10 +2,10 @@
 
     python benchmarks/phases_on_gpu.py --records phases.jsonl [--list] [--plans]
 
-Eager attention in fp16 and bf16 (4), a vision tower trained, frozen inside the graph and checkpointed (6), GRPO's rollout,
-log-probabilities and update (6: two models of three phases), masked LM (4), DeepSpeed's stages with and without offload
-(4). Weights are random and nothing is downloaded. `--plans` prints what is planned and needs no GPU; the rest needs torch
-with CUDA, transformers, peft, and deepspeed for its four.
+Eager attention in fp16 and bf16 (4), a vision tower trained, frozen inside the graph and checkpointed (6), GRPO's
+rollout, log-probabilities and update (6: two models, three phases), masked LM (4), DeepSpeed's stages with and without
+offload (4). Weights are random and nothing is downloaded. `--plans` prints what is planned and needs no GPU; the rest
+needs torch with CUDA, transformers, peft, and deepspeed for its four.
 
 Not run yet: no GPU was at hand when it was written.
 """

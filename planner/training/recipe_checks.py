@@ -64,9 +64,11 @@ def _check_gpus(recipe: Recipe) -> None:
             field="num_gpus",
         )
     ranks = gpus // (recipe.tensor_parallel_size * recipe.pipeline_parallel_size)
-    if ranks % recipe.expert_parallel_size:
+    # Megatron deals experts out over tensor-parallel ranks too, each of which then holds whole experts
+    dealt = ranks * recipe.tensor_parallel_size if recipe.framework == "megatron" else ranks
+    if dealt % recipe.expert_parallel_size:
         raise UsageError(
-            f"--expert-parallel-size {recipe.expert_parallel_size} deals experts out over the {ranks} GPUs that hold"
+            f"--expert-parallel-size {recipe.expert_parallel_size} deals experts out over the {dealt} GPUs that hold"
             " the same layers, and does not divide them",
             field="expert_parallel_size",
         )

@@ -40,7 +40,7 @@ def accuracy_page(scores: Sequence[Score]) -> str:
         "",
         "The terms follow the programs' code. The runs were at hand while the terms were found. Read off them rather"
         " than out of code: FSDP states were fp32 with transformers 4.45 and bf16 with 4.48; litgpt of 2023 keeps whole"
-        " weights beside the shards; a GPTQ model lies whole on the card before FSDP cuts it; the spread of reserved"
+        " weights beside the shards; the spread of reserved"
         " and of the device's reading around the replayed step (`replayed_spread.csv`), whose share inside the band is"
         " therefore of the runs it was read from.",
         "",
@@ -50,9 +50,11 @@ def accuracy_page(scores: Sequence[Score]) -> str:
         "Reserved memory and nvidia-smi, from the step replayed through torch's allocator"
         " (benchmarks/training_memory.py,"
         " 2026-12-01): reserved within 5 % in 84.6 % of 26 runs (mean 3.0 %); the device's reading inside the printed"
-        " band in 90.7 % of 150, whose median width is 0.147 of the best estimate. Losses that write over the logits"
-        " reserve one tensor of fp32 logits more than the replay has, and GPTQ under FSDP is taken to be whole on every"
-        " card before it is cut: both are read off the runs.",
+        " band in 88.0 % of 150, whose median width is 0.148 of the best estimate. Losses that write over the logits"
+        " reserve one tensor of fp32 logits more than the replay has: the band's upper end has it, read off the runs."
+        " GPTQ models under FSDP show 1 to 5 GiB more than their shares and the step, whatever the model's size; until"
+        " December 2026 they were taken to lie whole on every card first, which fms' own loader says they do not"
+        " (they are read into host memory), and which made Llama-2-70B 53 % too high; what it is instead is not known.",
         "",
         "Megatron-core's T5 and BERT from a shape (8 logged peaks, tensor and sequence parallel): -5.9 to -1.9 %.",
         "",

@@ -33,7 +33,7 @@ def recipe(*words: str) -> Recipe:
     ("--fsdp 'full_shard auto_wrap offload' --num_processes 4",
      {"sharding": "fsdp", "offload_parameters": True, "num_gpus": 4}),
     ("--cutoff_len 4096 --packing --lora_target all --stage dpo",
-     {"max_seq_length": 4096, "padding": False, "lora_target_modules": ("all-linear",), "objective": "dpo"}),
+     {"max_seq_length": 4096, "packing": True, "lora_target_modules": ("all-linear",), "objective": "dpo"}),
     ("--max-length p50=600,p99=4000", {"max_seq_length": 4000}),
     ("accelerate launch --num_processes 8 --use_deepspeed --zero_stage 2 train.py --torch_dtype bf16",
      {"num_gpus": 8, "sharding": "zero2", "dtype": "bfloat16"}),

@@ -9,7 +9,9 @@ from planner.hardware.gpus import find_gpu
 from planner.levers.training import TrainingQuestion, training_levers
 from planner.model.load import load_model
 from planner.training.plan import TrainingPlan, plan_training
-from planner.training.recipe import Recipe
+from planner.training.recipe import Recipe, resolve
+from planner.training.states.trainable import inventory
+from planner.training.step.segments import Segments
 from planner.units import GIB
 
 
@@ -163,3 +165,41 @@ def test_masked_language_models_make_all_logits() -> None:
     assert found.step.vocabulary == 30_522 and found.allocated_bytes < 5 * GIB
     with pytest.raises(UsageError, match="decoder"):
         plan("Qwen/Qwen2.5-0.5B", objective="mlm", method="full")
+
+
+def tower_bytes(name: str, **options: object) -> int:
+    """What two images of 1,024 x 768 leave in a step beside the pixels."""
+    more: dict[str, object] = {"max_seq_length": 2048, "method": "full", "freeze_vision_tower": False, **options}
+    text, seen = (plan(name, images_per_sample=images, image_size="1024x768", **more) for images in (0, 2))
+    return seen.step.saved_bytes - text.step.saved_bytes
+
+
+def test_a_tower_inside_another_class_is_told_by_its_gate() -> None:
+    """Pixtral's in LLaVA's class: 64 x 48 patches of (24 h + 8 f + 4 nh + 8) B, h 1024, f 4096, 16 heads, 24 layers."""
+    block = 24 * 1024 + 8 * 4096 + 4 * 16 + 8
+    assert tower_bytes("mistral-community/pixtral-12b") == 2 * 64 * 48 * (block * 24 + 3 * 2 * 14 * 14 * 4)
+
+
+@pytest.mark.parametrize("name", ["google/gemma-4-E4B-it", "zai-org/GLM-4.1V-9B-Thinking", "OpenGVLab/InternVL3-8B"])
+def test_a_tower_without_a_row_is_run_on_the_tape(name: str) -> None:
+    trained, again = (tower_bytes(name, gradient_checkpointing=on) for on in (False, True))
+    assert trained > 2 * again > 0
+
+
+def test_the_tape_keeps_of_a_tower_what_was_measured() -> None:
+    """SigLIP's layer: 16 h + 4 f + 4 nh + 8 trained, 12 h + 2 f + 4 nh + 8 frozen, and 8 B more of fp32 statistics."""
+    model = load_model("google/gemma-3-4b-it")
+    recipe = resolve(Recipe(method="full", padding=False))
+    run = Segments(model, inventory(model, recipe), recipe, exact_sizes=True)
+    stack = next(one for one in model.spec.stacks if one.name == "vision")
+    h, f, nh = 1152, 4304, 16
+    assert run._taped(stack, trained=True) == 16 * h + 4 * f + 4 * nh + 8 + 8
+    assert run._taped(stack, trained=False) == 12 * h + 2 * f + 4 * nh + 8 + 8
+
+
+def test_megatron_deals_experts_over_tensor_ranks() -> None:
+    """Tensor parallel 2, experts over all 8 GPUs: each holds 16 of 128 whole experts, 3 x 768 x 2,048 in 48 layers."""
+    found = plan("Qwen/Qwen3-30B-A3B", framework="megatron", method="full", num_gpus=8, tensor_parallel_size=2,
+                 expert_parallel_size=8, sharding="zero1")  # fmt: skip
+    experts = 16 * 3 * 768 * 2048 * 48
+    assert experts < found.states.trained_numel < experts + 1_600_000_000

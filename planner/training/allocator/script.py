@@ -68,9 +68,7 @@ def script_of(
             upcast=upcast,
             holds_backward=holds_backward(recipe),
         )
-        loaded = _sharded_weights(
-            found, units, weights_bytes, whole_first=any(t.storage != "plain" for t, _ in found.all())
-        )
+        loaded = _sharded_weights(units, weights_bytes)
         made = [-(-size // ranks) for size in made]
         scale = optimizer_bytes / max(1, sum(made))
         made = [int(size * scale) for size in made]
@@ -91,23 +89,15 @@ def script_of(
     )
 
 
-def _sharded_weights(found: Inventory, units: Units, weights_bytes: int, *, whole_first: bool) -> list[Loaded]:
-    """This rank's share of every unit, which arrives whole; a quantised model is whole on the card before it is cut.
+def _sharded_weights(units: Units, weights_bytes: int) -> list[Loaded]:
+    """This rank's share of every unit, which arrives whole.
 
-    Source: fms_acceleration_peft framework_plugin_autogptq.py model_loader: from_quantized on the rank's device.
+    A GPTQ model is no exception: under FSDP it is read into host memory first (fms_acceleration_peft
+    gptqmodel/models/base.py from_quantized, low_cpu_mem_usage: device_map {"": "cpu"}).
     """
     whole = [*units.layers, units.root]
     total = sum(whole)
-    shares = [weights_bytes * size // total for size in whole]
-    if not whole_first:
-        return [Loaded(size, (share,)) for size, share in zip(whole, shares, strict=True)]
-    pieces = [
-        tuple(p for t in group.tensors for p in t.format.pieces(t.shape, t.tensor.input_dim))
-        for group in found.layers
-        for _ in group.indices
-    ]
-    pieces.append(tuple(p for t in (*found.embeddings, *found.head) for p in t.format.pieces(t.shape, 1)))
-    return [Loaded(0, kept, share) for kept, share in zip(pieces, shares, strict=True)]
+    return [Loaded(size, (weights_bytes * size // total,)) for size in whole]
 
 
 def _large(trace: Trace) -> Trace:

@@ -149,6 +149,7 @@ def _with_sinks(tape: Tape, scores: Value, rows: int) -> Value:
 
 def _fused(block: Block, kind: Attention, query: Value, key: Value, value: Value, groups: int) -> Value:
     tape, kernels = block.tape, block.kernels
+    pairs = block.seq * (key.numel // (kind.key_size * block.batch))
     if groups > 1 and block.has_habit("shares_keys_without_gqa") and kernels.attention == "sdpa":
         return _math(block, kind, query, key, value)
     if kernels.dropout.attention and not tape.cuda:
@@ -156,7 +157,6 @@ def _fused(block: Block, kind: Attention, query: Value, key: Value, value: Value
     masked = kernels.masked and kernels.attention == "sdpa"
     if groups > 1 and (masked or _repeats_keys(block)):
         key, value, groups = ops.expand(tape, key, groups), ops.expand(tape, value, groups), 1
-    pairs = block.seq * (key.numel // (kind.key_size * block.batch))
     mask = tape.new(block.batch * pairs, query.width) if masked else None
     out = ops.attention_kernel(
         tape,

@@ -84,6 +84,9 @@ class _Reader:
             data_parallel_size=1,
             vocabulary_multiple=multiple,
         )
+        ranks = recipe.num_gpus // (recipe.tensor_parallel_size * recipe.pipeline_parallel_size)
+        # Megatron-core parallel_state.py expert_tensor_parallel_size 1: experts over data and tensor ranks together
+        self.deals_over_tensor_ranks = recipe.framework == "megatron" and bool(ranks % recipe.expert_parallel_size)
         own = spec.quantization_config is not None and recipe.base_quantization in (None, "none")
         own = own and not recipe.dequantize
         self.scheme = scheme_from_config(spec, dtype=recipe.dtype) if own else None
@@ -253,7 +256,8 @@ class _Reader:
 
     def _tensor(self, tensor: Tensor, name: str, in_trained_part: bool) -> TrainTensor:
         recipe = self.recipe
-        shape = local_shape(tensor, self.parallelism)
+        dealt = tensor.num_experts and self.deals_over_tensor_ranks
+        shape = local_shape(tensor, replace(self.parallelism, tensor_parallel_size=1) if dealt else self.parallelism)
         if tensor.num_experts and recipe.expert_parallel_size > 1:
             shape = (-(-shape[0] // recipe.expert_parallel_size), *shape[1:])
         width = DTYPES[recipe.dtype or "bfloat16"]

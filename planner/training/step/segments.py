@@ -12,7 +12,7 @@ from planner.model.dropout import NO_DROPOUT
 from planner.model.kinds.attention import Attention
 from planner.model.kinds.feed_forward import Mlp
 from planner.model.model import Model
-from planner.model.spec import ModelSpec
+from planner.model.spec import ModelSpec, Stack
 from planner.model.tensor import Norm, Role
 from planner.training.allocator.allocator import segment_share
 from planner.training.blocks import torchtune
@@ -34,6 +34,7 @@ from planner.training.tape.tape import Tape, Value
 from planner.training.vision.images import picture, read_size
 from planner.training.vision.towers import Place, Tower, known_tower
 
+_TAPED_PATCHES: Final = 1024
 _PIXELS: Final = 3 * 2 * 14 * 14  # values of a patch that a processor hands over in fp32 (two frames of 14 x 14)
 
 
@@ -267,20 +268,24 @@ class Segments:
         if not recipe.images_per_sample or not self.found.first:
             return 0, 0, 0
         stack = next((one for one in self.model.spec.stacks if one.name == "vision"), None)
-        kind = known_tower(spec.model_type)
-        if stack is None or kind is None:
-            raise UnsupportedArchitecture(
-                f"the training memory of {spec.model_type} towers is not modelled", field="images_per_sample"
+        if stack is None:
+            raise UsageError(
+                f"--images-per-sample: {spec.model_type} takes no pictures; leave it out", field="images_per_sample"
             )
-        width, height = read_size(recipe.image_size or "1024x1024")
-        patches = picture(kind, width, height, recipe.max_pixels).patches * recipe.images_per_sample * self.batch
+        gated = bool(stack.layers and getattr(stack.layers[0].feed_forward, "gated", False))
+        kind = known_tower(spec.model_type, gated=gated)
+        patches = self._patches(stack, kind or spec.model_type) * recipe.images_per_sample * self.batch
+        merge = masked_scatter_bytes(self.tokens * spec.hidden_size) + 2 * self.tokens * spec.hidden_size
+        if not stack.layers:  # patches go straight into the text's width
+            return patches * _PIXELS * 4, 0, merge
         layer = stack.layers[0]
         tower = Tower(
-            kind=kind,
+            kind=kind or spec.model_type,
             hidden_size=stack.hidden_size,
             layers=len(stack.layers),
             intermediate_size=int(getattr(layer.feed_forward, "intermediate_size", 0)),
             heads=int(getattr(layer.mixers[0], "num_attention_heads", 0)),
+            taped=None if kind else (self._taped(stack, trained=True), self._taped(stack, trained=False)),
         )
         hooked = recipe.adapters and bool(recipe.gradient_checkpointing) and not self.own.get("loops_over_experts")
         place: Place = "trained" if not recipe.freeze_vision_tower else "frozen" if hooked else "outside"
@@ -288,8 +293,32 @@ class Segments:
         checkpointed_tower = bool(recipe.gradient_checkpointing if again is None else again)
         saved = tower.saved_bytes(patches, place, checkpointed=checkpointed_tower)
         pixels = patches * _PIXELS * 4
-        merge = masked_scatter_bytes(self.tokens * spec.hidden_size) + 2 * self.tokens * spec.hidden_size
         return saved + pixels, tower.recomputed_bytes(patches) if saved and checkpointed_tower else 0, merge
+
+    def _patches(self, stack: Stack, family: str) -> int:
+        """Positions that the tower has of one image; what the config allows at most where its cutting is not known."""
+        width, height = read_size(self.recipe.image_size or "1024x1024")
+        try:
+            return picture(family, width, height, self.recipe.max_pixels).patches
+        except UnsupportedArchitecture:
+            if stack.patches_per_item is None:
+                raise
+            return stack.patches_per_item
+
+    def _taped(self, stack: Stack, *, trained: bool) -> int:
+        """Bytes a patch that a layer of the tower keeps, its code taken to be written as the text's layers are."""
+        run, layer = copy(self), stack.layers[0]
+        run.seq = run.tokens = _TAPED_PATCHES
+        run.batch, run.exact, run.source_seq = 1, True, 0
+        run.spec = replace(self.spec, hidden_size=stack.hidden_size)
+        tensors = tuple(
+            replace(like, tensor=tensor, shape=tensor.shape, trainable=trained, adapter=None, saved_copy=False)
+            for tensor in layer.tensors(stack.hidden_size)
+            if not tensor.buffer
+            for like in self.found.towers[:1]
+        )
+        group = LayerGroup(layer=layer, indices=(0,), tensors=tensors, trains=trained)
+        return run.layer_profile(group, below=True, keep_input=False).forward_left // _TAPED_PATCHES
 
     def forward_of(self, group: LayerGroup) -> Callable[[Tape, Value], tuple[Value, list[Value]]]:
         """The forward of a layer of this group: the new stream, and what the program keeps."""

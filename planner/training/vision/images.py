@@ -68,7 +68,9 @@ def picture(family: str, width: int, height: int, max_pixels: int | None = None)
         return Picture(256, 4096)
     if family == "pixtral":
         return pixtral_picture(width, height)
-    if family == "internvl":
+    if family in ("gemma4", "gemma4_unified"):
+        return gemma4_picture()
+    if family in ("internvl", "internvl_chat"):
         return internvl_picture(max(1, min(12, round(width / 448) * round(height / 448))))
     if family == "clip":
         return Picture(576, 577)

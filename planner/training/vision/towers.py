@@ -24,16 +24,23 @@ _WORST_CELL: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tower:
-    """A tower's shape and its row of coefficients."""
+    """A tower's shape and its row of coefficients.
+
+    Args:
+        taped: bytes a patch and layer, trained and frozen, of a tower without a row: its layer run on the tape.
+    """
 
     kind: str
     hidden_size: int
     intermediate_size: int
     heads: int
     layers: int
+    taped: tuple[int, int] | None = None
 
     def block_bytes(self, place: Place) -> int:
         """One layer's saved tensors for one patch."""
+        if self.taped is not None:
+            return 0 if place == "outside" else self.taped[0 if place == "trained" else 1]
         row = _row(self.kind)
         if place == "outside" or (place == "frozen" and not int(row["hooks"])):
             return 0
@@ -57,8 +64,12 @@ class Tower:
         return int(_row(self.kind)["eager_cell"]) * cells, _WORST_CELL * cells
 
 
-def known_tower(model_type: str) -> str | None:
-    """The row for a vision part's model_type; None where there is none."""
+def known_tower(model_type: str, *, gated: bool = False) -> str | None:
+    """The row for a vision part's model_type; None where there is none.
+
+    Args:
+        gated: its feed-forward has a gate (Pixtral's tower inside LLaVA's class; CLIP's has none).
+    """
     name = model_type.removesuffix("_vision_model").removesuffix("_vision").removesuffix("_moe")
     aliases = {
         "gemma3": "siglip",
@@ -69,7 +80,7 @@ def known_tower(model_type: str) -> str | None:
         "qwen3_5": "qwen3_vl",
         "internvl": "internvl",
     }
-    name = aliases.get(name, name)
+    name = "pixtral" if name == "llava" and gated else aliases.get(name, name)
     return name if name in _rows() else None
 
 
