@@ -21,10 +21,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from planner.model.subject import Subject, read_subject
-
 from planner import Recipe
 from planner.hardware.gpus import find_gpu
+from planner.model.shallow.subject import Subject, read_subject
 from planner.probe.build import build_model
 from planner.training.plan import TrainingPlan, plan_training
 from planner.training.vision.images import picture, read_size
