@@ -40,6 +40,12 @@ def read_algorithm(text: str, _: str) -> str:
     return "EAGLE" if name == "NEXTN" else name
 
 
+def _read_gb(text: str, name: str) -> int:
+    from planner.contract.reading import read_number
+
+    return round(read_number(text, name) * 10**9)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment(Card):
     """The inputs of a serving plan; None means the engine's default.
@@ -263,7 +269,7 @@ class Deployment(Card):
             panel=ROLES,
             unit="GB",
             memory="host",
-            read=lambda text, name: _read_gb(text, name),
+            read=_read_gb,
             write=lambda value: f"{value / 10**9:g}",
         ),
     ] = 0
@@ -287,9 +293,3 @@ class Deployment(Card):
     def settle(given: Mapping[str, Any]) -> dict[str, Any]:
         """As `Card.settle`."""
         return Card.settle(given)
-
-
-def _read_gb(text: str, name: str) -> int:
-    from planner.contract.reading import read_number
-
-    return round(read_number(text, name) * 10**9)
