@@ -56,6 +56,7 @@ _SEQ2SEQ: Final = {
 # model_type -> place -> key. Source: transformers 5.24 modeling_*.py of each.
 _KEYS: Final[dict[str, dict[str, str]]] = {
     "gpt2": _OLD_NAMES,
+    "gpt_bigcode": _OLD_NAMES,
     "gptj": _OLD_NAMES,
     "gpt_neo": {
         "attention": "attention_dropout",
@@ -105,6 +106,9 @@ _KEYS: Final[dict[str, dict[str, str]]] = {
     },
 }
 _DEFAULTS: Final[dict[tuple[str, str], float]] = {
+    ("gpt_bigcode", "attn_pdrop"): 0.1,
+    ("gpt_bigcode", "resid_pdrop"): 0.1,
+    ("gpt_bigcode", "embd_pdrop"): 0.1,
     ("gpt2", "attn_pdrop"): 0.1,
     ("gpt2", "resid_pdrop"): 0.1,
     ("gpt2", "embd_pdrop"): 0.1,

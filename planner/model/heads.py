@@ -30,7 +30,7 @@ _BY_ENDING: Final[tuple[tuple[str, Task], ...]] = (
     ("ForQuestionAnswering", "question_answer"),
 )
 # Classes of generating models whose names end in Model alone
-_GENERATING: Final = ("LMHeadModel", "ChatModel", "ChatGLMModel")
+_GENERATING: Final = ("LMHeadModel", "ChatModel", "ChatGLMModel", "OmniModel")
 # Published with sentence-transformers' modules.json, which engines take for "pool vectors" although the class
 # generates (vLLM 0.19.1 config/model.py _get_default_runner_type)
 _EMBEDDING_NAMES: Final = (

@@ -125,7 +125,7 @@ def _from_bundled(name: str, assume_family: str | None) -> Model:
         bundled_config(name), name=name, origin="bundled config", assume_family=assume_family, notes=(note,)
     )
     model.base = row.base
-    if not row.checked:
+    if row.published is None:
         model.spec = replace(model.spec, assumed=(*model.spec.assumed, f"the shape of {row.base}"))
     return model
 

@@ -23,7 +23,12 @@ def class_names() -> dict[str, str | None]:
 
 
 def meta_model(values: dict[str, object], class_name: str) -> torch.nn.Module:
-    """The model of `class_name` for a raw config, parameters on the meta device, nothing allocated."""
+    """The model of `class_name` for a raw config, parameters on the meta device, nothing allocated.
+
+    Of an Omni config the thinker, which is what engines load.
+    """
+    thinker = values.get("thinker_config")
+    values = thinker if isinstance(thinker, dict) else values
     kept = {key: value for key, value in values.items() if key not in _OWN_KEYS}
     model_type = kept.pop("model_type")
     config = AutoConfig.for_model(model_type, **kept)

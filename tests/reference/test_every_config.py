@@ -31,7 +31,10 @@ NOT_IN_TRANSFORMERS = {
     "chatglm": "remote code only; no published total (the product is written out in test_chatglm)",
     "deepseek_ref": "DeepSeek-V4 under the name of its reference code: the total is that of the fp4 release",
     "gemma3n": "its vision tower is timm's, which needs Pillow",
+    "deepseek": "remote code only",
+    "internlm": "remote code only",
     "internlm2": "remote code only",
+    "kimi_vl": "remote code only",
     "kimi_k2": "DeepSeek-V3 under another name",
     "kimi_k3": "remote code only",
     "mimo": "remote code only",
@@ -41,6 +44,7 @@ NOT_IN_TRANSFORMERS = {
 }
 # Published totals that count more than the class has parameters: name -> (elements, what they are).
 PUBLISHED_EXTRA = {
+    "moonshotai/Kimi-VL-A3B-Instruct": (3_392, "26 x 64 score corrections and rotary tables, buffers"),
     "moonshotai/Kimi-K3": (92 * 896, "score corrections of 92 MoE layers x 896 experts, buffers"),
     "zai-org/glm-4-9b": (32, "the rotary table's inverse frequencies, a buffer"),
     "zai-org/glm-4-9b-chat": (32, "the rotary table's inverse frequencies, a buffer"),

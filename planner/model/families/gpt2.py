@@ -1,6 +1,7 @@
 """The GPT-2 line: LayerNorm, a plain MLP four times as wide, learned positions or early rotation.
 
 gpt2      matrices stored as [in, out], query, key and value in one; learned positions
+gpt_bigcode   GPT-2 with one key and value head; matrices stored as [out, in] (StarCoder)
 gpt_neo   separate matrices; every other layer sees a window of 256; learned positions
 gptj      attention and MLP side by side after one norm; 64 elements of each head rotate; the head has a bias
 
@@ -8,6 +9,8 @@ Source: transformers 5.24 `models/{gpt2,gpt_neo,gptj}`; vLLM 0.19 `gpt2.py`, `gp
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from planner.errors import ConfigError
 from planner.model.config import LARGEST_LAYER_COUNT, RawConfig
@@ -41,8 +44,10 @@ def build(raw: RawConfig) -> ModelSpec:
     dims = read_dimensions(
         raw,
         tie_default=model_type != "gptj",
-        defaults={"max_position_embeddings": 1024 if model_type == "gpt2" else 2048},
+        defaults={"max_position_embeddings": 1024 if model_type in ("gpt2", "gpt_bigcode") else 2048},
     )
+    if model_type == "gpt_bigcode":
+        return _bigcode(raw, dims)
     dims = as_multi_head(dims)
     if model_type == "gpt_neo":
         return _gpt_neo(raw, dims)
@@ -63,6 +68,23 @@ def _gpt2(raw: RawConfig, dims: Dimensions) -> ModelSpec:
     layer = Layer(
         mixers=(attention,),
         feed_forward=_mlp(raw, dims, _PROJECTIONS, input_first=True),
+        norms=(layer_norm("ln_1", dims.hidden_size), layer_norm("ln_2", dims.hidden_size)),
+    )
+    return _assemble(raw, dims, (layer,) * dims.num_hidden_layers, learned_positions=True)
+
+
+def _bigcode(raw: RawConfig, dims: Dimensions) -> ModelSpec:
+    heads = 1 if raw.flag("multi_query", default=True) else dims.num_attention_heads
+    attention = attention_of(
+        replace(dims, num_key_value_heads=heads),
+        bias=True,
+        output_bias=True,
+        fused=True,
+        names=AttentionNames(block="attn", fused="c_attn", output="c_proj"),
+    )
+    layer = Layer(
+        mixers=(attention,),
+        feed_forward=_mlp(raw, dims, _PROJECTIONS),
         norms=(layer_norm("ln_1", dims.hidden_size), layer_norm("ln_2", dims.hidden_size)),
     )
     return _assemble(raw, dims, (layer,) * dims.num_hidden_layers, learned_positions=True)

@@ -2,7 +2,9 @@
 
 granite, minicpm      Llama (their multipliers are not weights)
 ministral, ministral3 Llama; a window for all layers, or for those layer_types names
+internlm              biases on all four projections, by its own key
 internlm3, ernie4_5   biases under their own keys
+cwm                   a window in three of four layers
 seed_oss              biases on q, k and v, on the output by its own key
 hunyuan_v1_dense      a norm on each query and key head
 smollm3               every fourth layer does not rotate
@@ -40,6 +42,7 @@ class _Variant:
     output_bias: tuple[str, ...] = ("attention_bias",)
     mlp_bias: tuple[str, ...] = ("mlp_bias",)
     query_bias_default: bool = False
+    output_bias_default: bool = False
     tie_default: bool = False
     head_dim_default: int | None = None
     defaults: Mapping[str, int] = field(default_factory=dict)
@@ -60,6 +63,19 @@ _VARIANTS = {
         mlp_bias=(),
         head_dim_default=128,
         defaults={"num_key_value_heads": 8, "max_position_embeddings": 262_144},
+    ),
+    "internlm": _Variant(
+        query_bias=("bias",),
+        output_bias=("bias",),
+        mlp_bias=(),
+        query_bias_default=True,
+        output_bias_default=True,
+    ),
+    "cwm": _Variant(
+        query_bias=(),
+        output_bias=(),
+        head_dim_default=128,
+        defaults={"num_key_value_heads": 8, "max_position_embeddings": 131_072},
     ),
     "internlm3": _Variant(
         query_bias=("qkv_bias", "attention_bias"),
@@ -108,7 +124,7 @@ def build(raw: RawConfig) -> ModelSpec:
     head_norms = model_type == "hunyuan_v1_dense" and _hunyuan_head_norms(raw)
     rotary_dim = read_rotary_dim(raw, dims.head_dim)
     query_bias = _bias(raw, variant.query_bias, default=variant.query_bias_default)
-    output_bias = _bias(raw, variant.output_bias)
+    output_bias = _bias(raw, variant.output_bias, default=variant.output_bias_default)
     mlp = Mlp(
         intermediate_size=raw.integer("intermediate_size", minimum=1),
         activation=raw.text("hidden_act", default="silu"),
@@ -165,6 +181,10 @@ def _rotations(raw: RawConfig, dims: Dimensions, model_type: str) -> list[bool]:
 def _windows(raw: RawConfig, dims: Dimensions, model_type: str, rotations: list[bool]) -> list[int | None]:
     """Ministral windows every layer when sliding_window is set, SmolLM3 those that do not rotate, if at all."""
     count = dims.num_hidden_layers
+    if model_type == "cwm":
+        width = raw.integer("sliding_window", default=8192, minimum=1)
+        listed = sliding_by_layer(raw, count) or [bool(index % 4) for index in range(count)]
+        return [width if windowed else None for windowed in listed]
     if model_type not in ("ministral", "ministral3", "smollm3"):
         return [None] * count
     window = raw.optional_integer("sliding_window", minimum=1)

@@ -25,6 +25,8 @@ from planner.model.tensor import Tensor
 _READ_AS: Final[Mapping[str, str]] = {
     "qwen2_vl_text": "qwen2",
     "qwen2_5_vl_text": "qwen2",
+    "qwen2_5_omni_text": "qwen2",
+    "qwen3_omni_moe_text": "qwen3_moe",
     "qwen3_vl_text": "qwen3",
     "qwen3_vl_moe_text": "qwen3_moe",
     "glm4v_text": "glm4",

@@ -25,6 +25,7 @@ from planner.model.tensor import Norm, Tensor, layer_norm
 
 _VISUAL = "model.visual"
 _NAMES = AttentionNames(block="attn", output="proj", fused="qkv")
+_APART = AttentionNames(block="attn", output="proj")
 _QWEN2_VL = {"depth": 32, "embed_dim": 1280, "num_heads": 16, "patch_size": 14}
 _QWEN2_5_VL = {"depth": 32, "hidden_size": 3584, "num_heads": 16, "patch_size": 14, "intermediate_size": 3420}
 _QWEN3_VL = {"depth": 27, "hidden_size": 1152, "num_heads": 16, "patch_size": 16, "intermediate_size": 4304}
@@ -61,8 +62,8 @@ def build(raw: RawConfig) -> ModelSpec:
     vision = read_vision_section(raw)
     vision.has("spatial_patch_size", "tokens_per_second", "in_chans")  # the first is patch_size again
     text = text_spec(raw, text_type=text_type, mrope=_MROPE.get(text_type, (24, 20, 20)))
-    towers = {"qwen2_vl": _qwen2_vl, "qwen2_5_vl": _qwen2_5_vl}
-    stack = towers.get(model_type, _qwen3_vl)(vision)
+    towers = {"qwen2_vl": _qwen2_vl, "qwen2_5_vl": qwen2_5_vl_tower}
+    stack = towers.get(model_type, qwen3_vl_tower)(vision)
     return multimodal(raw, text, (stack,), vision)
 
 
@@ -127,7 +128,8 @@ def _qwen2_vl(vision: RawConfig) -> Stack:
     return _stack(vision, sizes, tensors, layer, merge)
 
 
-def _qwen2_5_vl(vision: RawConfig) -> Stack:
+def qwen2_5_vl_tower(vision: RawConfig, *, fused: bool = True) -> Stack:
+    """Qwen2.5-VL's image tower; `fused`: query, key and value are stored as one matrix."""
     sizes = read_tower(vision, _QWEN2_5_VL, depth="depth", heads="num_heads", channels="in_channels")
     hidden, merge = sizes.hidden_size, _merge(vision)
     merged = hidden * merge**2
@@ -144,16 +146,17 @@ def _qwen2_5_vl(vision: RawConfig) -> Stack:
         intermediate_size=sizes.intermediate_size,
         activation=vision.text("hidden_act", default="silu"),
         norms=(Norm("norm1", hidden), Norm("norm2", hidden)),
-        attention_names=_NAMES,
+        attention_names=_NAMES if fused else _APART,
         mlp_names=MlpNames(),
         gated=True,
-        fused=True,
+        fused=fused,
         rotary=True,
     )
     return _stack(vision, sizes, tensors, layer, merge)
 
 
-def _qwen3_vl(vision: RawConfig) -> Stack:
+def qwen3_vl_tower(vision: RawConfig) -> Stack:
+    """Qwen3-VL's image tower."""
     sizes = read_tower(vision, _QWEN3_VL, depth="depth", heads="num_heads", channels="in_channels")
     hidden, merge = sizes.hidden_size, _merge(vision)
     merged = hidden * merge**2

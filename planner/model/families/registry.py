@@ -148,4 +148,13 @@ MODULE_OF: Final[dict[str, str]] = {
     "llava_onevision": "llava",
     "paligemma": "paligemma",
     "qwen2_audio": "qwen2_audio",
+    "qwen2_5_omni": "qwen_omni",
+    "qwen2_5_omni_thinker": "qwen_omni",
+    "qwen3_omni_moe": "qwen_omni",
+    "qwen3_omni_moe_thinker": "qwen_omni",
+    "deepseek": "deepseek_moe",
+    "dots1": "deepseek_moe",
+    "internlm": "llama_like",
+    "cwm": "llama_like",
+    "gpt_bigcode": "gpt2",
 }

@@ -25,13 +25,13 @@ class Sibling:
     """One row: a name, the bundled model whose config it has, what differs, and how that is known.
 
     Args:
-        checked: the number of parameters that its maker publishes is the base's with what differs.
+        published: the number of elements that its maker publishes, where that was compared; None where it was not.
     """
 
     name: str
     base: str
     sets: Mapping[str, object]
-    checked: bool
+    published: int | None
     evidence: str
 
 
@@ -73,7 +73,7 @@ def siblings() -> Mapping[str, Sibling]:
             name=row["name"],
             base=row["base"],
             sets=json.loads(row["sets"] or "{}"),
-            checked=row["checked"] == "total",
+            published=int(row["published"]) if row["published"] else None,
             evidence=row["evidence"],
         )
         for row in rows

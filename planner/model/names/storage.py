@@ -91,6 +91,8 @@ def _config(storage: str, group_size: int | None) -> dict[str, object]:
         return {"quant_method": "bitsandbytes", "load_in_4bit": four, "load_in_8bit": not four, **more}
     if storage == "mxfp4":
         return {"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp4", "group_size": 32}}}
+    if storage == "mxfp8":
+        return {"quant_method": "auto-round", "data_type": "mx_fp", "bits": 8, "group_size": 32}
     if storage == "torchao-int4":
         return {"quant_method": "torchao", "quant_type": "int4_weight_only", "quant_type_kwargs": {"group_size": group}}
     if storage == "torchao-fp8":

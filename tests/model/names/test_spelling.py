@@ -8,7 +8,7 @@ import pytest
 
 from planner.errors import SourceError
 from planner.model.load import load_model
-from planner.model.names.bundled import bundled_names
+from planner.model.names.bundled import bundled_names, siblings
 from planner.model.names.resolve import nearest_to, resolve_bundled, resolve_name
 from planner.model.names.spelling import ollama_tags
 
@@ -49,6 +49,32 @@ def test_tags_and_mixes_after_a_colon(tag: str, base: str, mix: str) -> None:
     model = load_model(tag)
     assert (model.base, model.spec.quantization_config) == (base, {"quant_method": "gguf", "mix": mix})
     assert model.spec.assumed
+
+
+def test_siblings_have_the_published_number_of_elements() -> None:
+    # the widest difference: 2,364 clipping bounds of Gemma 4's tower that files store and nobody counts
+    compared = 0
+    for name, row in siblings().items():
+        model = load_model(name)
+        assert model.base == row.base in bundled_names() or row.base in siblings()
+        assert row.base in model.notes[0]
+        if row.published is None:
+            assert model.spec.assumed == (f"the shape of {row.base}",)
+            continue
+        compared += 1
+        assert not model.spec.assumed
+        assert abs(row.published / model.parameters - 1) < 1e-4, name
+    assert compared >= 15
+
+
+def test_a_sibling_differs_where_its_row_says() -> None:
+    # 33,360,000 published: 12 layers of 384 instead of 6, 1,774,464 more each
+    six, twelve = (load_model(f"sentence-transformers/all-MiniLM-L{count}-v2") for count in (6, 12))
+    assert twelve.parameters - six.parameters == 6 * 1_774_464
+    long = load_model("lmsys/vicuna-7b-v1.5-16k")
+    assert long.longest_request == 16_384
+    export = load_model("someone/Qwen3-Reranker-8B-GPTQ-Int4")
+    assert export.base == "Qwen/Qwen3-Reranker-8B"
 
 
 def test_most_tags_rest_on_a_bundled_model() -> None:
