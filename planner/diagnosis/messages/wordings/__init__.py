@@ -11,7 +11,9 @@ from planner.diagnosis.messages.wordings.pattern import Family, Pattern
 def families() -> tuple[Family, ...]:
     """Every family of messages, most specific first."""
     from planner.diagnosis.messages.wordings import (
+        bindings,
         drivers,
+        graph_runtimes,
         host,
         libraries,
         llama_cpp,
@@ -31,8 +33,10 @@ def families() -> tuple[Family, ...]:
         llama_cpp,
         metal,
         xla,
+        bindings,
         host,
         libraries,
+        graph_runtimes,
         torch,
         drivers,
         not_memory,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from planner.diagnosis.messages.wordings.host_allocators import PATTERNS as ALLOCATORS
 from planner.diagnosis.messages.wordings.pattern import KILLED_LINE, Family, Pattern
 from planner.diagnosis.messages.wordings.runtimes import SIGNALS
 from planner.diagnosis.messages.wordings.schedulers import PATTERNS as SCHEDULERS
+from planner.diagnosis.messages.wordings.windows import PATTERNS as WINDOWS
 from planner.diagnosis.sizes import NUMBER, size_pattern
 
 # Parts of what shells print for signal 9 in other languages: enough to find the line.
@@ -246,4 +248,4 @@ _HOST = (
     ),
 )
 
-FAMILIES = (Family(program="host", patterns=(*_HOST, *SCHEDULERS, *SIGNALS), gap=500),)
+FAMILIES = (Family(program="host", patterns=(*ALLOCATORS, *_HOST, *SCHEDULERS, *WINDOWS, *SIGNALS), gap=500),)

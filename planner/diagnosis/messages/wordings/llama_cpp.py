@@ -141,7 +141,64 @@ _GGML = (
     ),
 )
 
+_FIT = (
+    Pattern(
+        kind="ggml_sycl_size",
+        reach=200,
+        needle="bytes of memory on device",
+        regex=r"can't allocate (?P<tried_bytes__bytes>\d{1,25}) Bytes of memory on device(?: (?P<device__int>\d{1,3}))?",
+    ),
+    Pattern(
+        kind="ggml_fit",
+        reach=200,
+        needle="meet free memory target",
+        regex=r"cannot meet free memory target of (?P<fit_target_bytes__mib>\d{1,9}) MiB, need to reduce device memory "
+        r"by (?P<missing_bytes__mib>\d{1,9}) MiB",
+        failure="device_full",
+        second="other_process",
+        confidence="medium",
+        why="llama.cpp's own fit found that layers, context and buffers need more than the card has free",
+        would_change="more free memory on the card at the start",
+        advise=("ggml_less_offload", "ggml_smaller_context"),
+    ),
+    Pattern(
+        kind="ggml_fit_failed",
+        reach=200,
+        needle="failed to fit params to free device memory",
+        regex=r"failed to fit params to free device memory",
+        failure="device_full",
+        second="other_process",
+        confidence="low",
+        why="llama.cpp could not make its settings fit the free memory, mostly because some were set by hand",
+        would_change="the load that follows: without a failure there, the settings fitted after all",
+        advise=("ggml_less_offload", "ggml_smaller_context"),
+    ),
+)
+
 _OLLAMA = (
+    Pattern(
+        kind="ollama_layout",
+        reach=200,
+        needle="memory layout cannot be allocated",
+        regex=r"memory layout cannot be allocated(?: with num_gpu = (?P<gpu_layers__int>-?\d{1,6}))?",
+        failure="device_full",
+        second="other_process",
+        confidence="high",
+        why="the number of layers that was set (num_gpu) does not fit the GPU, and Ollama does not change it",
+        advise=("ggml_less_offload", "ggml_smaller_context"),
+    ),
+    Pattern(
+        kind="ollama_exited",
+        reach=200,
+        needle=("may not have enough available memory to run this model", "due to resource limitations"),
+        regex=r"you may not have enough available memory to run this model|this may be due to resource limitations",
+        failure="undecided",
+        second="host_memory",
+        confidence="low",
+        why="Ollama only guesses that memory was short: its server's log names the failure",
+        would_change="the lines of the server's log before this one",
+        advise=("ollama_log", "ggml_smaller_context"),
+    ),
     Pattern(
         kind="ollama_system_memory",
         reach=200,
@@ -185,6 +242,6 @@ _OLLAMA = (
 )
 
 FAMILIES = (
-    Family(program="llama.cpp", patterns=_GGML, gap=500),
+    Family(program="llama.cpp", patterns=(*_GGML, *_FIT), gap=500),
     Family(program="ollama", patterns=_OLLAMA),
 )

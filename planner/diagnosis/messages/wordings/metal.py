@@ -53,6 +53,27 @@ _MLX = (
 )
 _METAL = (
     Pattern(
+        kind="metal_dimensions",
+        reach=200,
+        needle="product of dimension sizes > 2**31",
+        regex=r"product of dimension sizes > 2\*\*31",
+        failure="limit_not_capacity",
+        second="single_huge",
+        confidence="high",
+        why="Metal's arrays have at most 2^31 elements, however much memory is free",
+        advise=("shrink_tensor", "attention_kernel"),
+    ),
+    Pattern(
+        kind="metal_code_8",
+        reach=200,
+        needle=("insufficient memory (ioaf code 8)", "mtlcommandbuffererrordomain code=8"),
+        regex=r"(?:MTLCommandBufferErrorDomain Code=8[^\n]{0,20})?Insufficient Memory \(IOAF code 8\)",
+        failure="device_full",
+        confidence="medium",
+        why=_WORKING_SET,
+        advise=("smaller_work", "mlx_cache_limit"),
+    ),
+    Pattern(
         kind="metal_command",
         needle="kiogpucommandbuffercallbackerroroutofmemory",
         regex=r"(?:Insufficient Memory ?\(\w{1,12}: ?)?kIOGPUCommandBufferCallbackErrorOutOfMemory",

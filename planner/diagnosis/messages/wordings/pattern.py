@@ -124,3 +124,27 @@ def figures_of(match: re.Match[str]) -> dict[str, Figure]:
         if name and text is not None:
             found[name] = CONVERTERS[converter](text)
     return found
+
+
+def no_memory(
+    kind: str,
+    needle: str | tuple[str, ...],
+    regex: str,
+    why: str,
+    *advise: str,
+    failure: FailureClass = "bug",
+    second: FailureClass | None = None,
+    reach: int = 300,
+) -> Pattern:
+    """A wording of a known failure that is no lack of memory."""
+    return Pattern(
+        kind=kind,
+        needle=needle,
+        regex=regex,
+        reach=reach,
+        failure=failure,
+        second=second,
+        confidence="medium" if second else "high",
+        why=why,
+        advise=advise or ("not_memory",),
+    )

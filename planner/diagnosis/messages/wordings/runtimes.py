@@ -103,6 +103,54 @@ _ENGINES = (
         advise=("trtllm_budget", "quantize_or_split"),
     ),
 )
+_IMAGES = (
+    Pattern(
+        kind="comfy_tiled_retry",
+        reach=200,
+        needle="out of memory when regular vae",
+        regex=r"Ran out of memory when regular VAE (?:decoding|encoding), retrying with tiled VAE",
+        failure="not_a_failure",
+        second="device_full",
+        confidence="high",
+        why="the decoder did not fit at once, and was run again in tiles",
+        would_change="an error after it",
+        advise=("tiled_vae",),
+    ),
+    Pattern(
+        kind="forge_low_vram",
+        reach=300,
+        needle="your current gpu free memory is",
+        regex=rf"Your current GPU free memory is (?P<free_bytes__mib>{NUMBER}) MB for this diffusion iteration",
+        failure="not_a_failure",
+        second="device_full",
+        confidence="high",
+        why="a warning of Forge: little of the card is left for the computation, which then spills and slows",
+        would_change="an error after it",
+        advise=("forge_weights", "smaller_image"),
+    ),
+    Pattern(
+        kind="comfy_unloading",
+        reach=200,
+        needle="got an oom, unloading all loaded models",
+        regex=r"(?:torch\.(?:cuda\.)?OutOfMemoryError: Allocation on device ?)?Got an OOM, unloading all loaded models",
+        failure="device_full",
+        confidence="medium",
+        why="ComfyUI caught the failure and unloads its models; cudaMallocAsync prints no figure",
+        would_change="a figure of the card at that moment",
+        advise=(),
+    ),
+    Pattern(
+        kind="comfy_report",
+        reach=300,
+        needle="exception type:** torch.outofmemoryerror",
+        regex=r"Exception Type:\*\* torch\.OutOfMemoryError - \*\*Exception Message:\*\* Allocation on device",
+        failure="device_full",
+        confidence="medium",
+        why="ComfyUI's report of a failed allocation; cudaMallocAsync prints no figure",
+        would_change="a figure of the card at that moment",
+        advise=(),
+    ),
+)
 _JULIA = (
     Pattern(
         kind="cuda_jl",
@@ -166,5 +214,7 @@ FAMILIES = (
     Family(program="accelerate", patterns=_PLACEMENT[:3], gap=400),
     Family(program="lm-studio", patterns=_PLACEMENT[3:], gap=300),
     Family(program="tensorrt-llm", patterns=_ENGINES, gap=400),
+    Family(program="webui", patterns=_IMAGES[1:2], gap=300),
+    Family(program="comfyui", patterns=(_IMAGES[0], *_IMAGES[2:]), gap=400),
     Family(program="cuda.jl", patterns=_JULIA, gap=400),
 )

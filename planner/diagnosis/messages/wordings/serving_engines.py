@@ -144,6 +144,17 @@ _OTHER_ENGINES = (
         attach_only=True,
     ),
     Pattern(
+        kind="trtllm_blocks",
+        reach=300,
+        needle="available in the kv cache",
+        regex=r"The number of blocks available in the KV cache \((?P<kv_blocks__int>\d{1,12})\) is not enough"
+        r"(?:[^\n]{0,80}\((?P<kv_tokens__int>\d{1,12})\) is less than the max_seq_len (?P<max_model_len__int>\d{1,12}))?",
+        failure="engine_budget",
+        confidence="high",
+        why="the KV cache that its fraction pays for is shorter than one sequence of the full length",
+        advise=("raise_utilization", "trtllm_budget"),
+    ),
+    Pattern(
         kind="trtllm_kv",
         needle=("for kv cache", "for the kv cache", "allocate kv cache", "allocate the kv cache"),
         regex=r"(?:Insufficient|not enough) (?:free )?(?:GPU )?memory (?:is available )?(?:for|to allocate)(?: the)? "
@@ -171,6 +182,6 @@ FAMILIES = (
     Family(program="sglang", patterns=_SGLANG, gap=400),
     Family(program="sglang", patterns=_SGLANG_GRAPH, gap=2000, wraps=True),
     Family(program="tgi", patterns=_OTHER_ENGINES[:2]),
-    Family(program="tensorrt-llm", patterns=_OTHER_ENGINES[2:6], gap=1500),
-    Family(program="exllama", patterns=_OTHER_ENGINES[6:]),
+    Family(program="tensorrt-llm", patterns=_OTHER_ENGINES[2:7], gap=1500),
+    Family(program="exllama", patterns=_OTHER_ENGINES[7:]),
 )

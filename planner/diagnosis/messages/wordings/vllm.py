@@ -129,6 +129,22 @@ _VLLM = (
     ),
 )
 
+_VLLM_RUNNING = (
+    Pattern(
+        kind="vllm_preempted",
+        reach=250,
+        needle="because there is not enough kv cache space",
+        regex=r"is preempted by [^\n]{0,80}because there is not enough KV cache space",
+        failure="not_a_failure",
+        second="engine_budget",
+        confidence="high",
+        why="the KV cache was full; a request was put back and is computed again: normal under load, and slow",
+        would_change="preemption all the time: the cache is too small for the load",
+        advise=("lower_max_num_seqs", "raise_utilization"),
+        versions="vllm",
+    ),
+)
+
 _VLLM_LOAD = (
     Pattern(
         kind="vllm_load",
@@ -146,5 +162,6 @@ _VLLM_LOAD = (
 
 FAMILIES = (
     Family(program="vllm", patterns=_VLLM),
+    Family(program="vllm", patterns=_VLLM_RUNNING, gap=300),
     Family(program="vllm", patterns=_VLLM_LOAD, gap=4000, wraps=True),
 )

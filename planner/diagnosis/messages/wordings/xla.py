@@ -72,6 +72,21 @@ _JAX = (
     _stat("xla_fragmentation", "total fragmentation", "xla_fragmentation_bytes"),
 )
 
+_XLA_WARNINGS = (
+    Pattern(
+        kind="xla_rematerialization",
+        reach=250,
+        needle="by rematerialization",
+        regex=r"Can't reduce memory use below \S{1,20} \((?P<limit_bytes__bytes>\d{1,25}) bytes\) by rematerialization; "
+        r"only reduced to \S{1,20} \((?P<needed_bytes__bytes>\d{1,25}) bytes\)",
+        failure="not_a_failure",
+        second="device_full",
+        confidence="medium",
+        why="the compiler could not make the program fit its target; it runs if the device has more than that",
+        advise=("xla_temp", "smaller_work"),
+    ),
+)
+
 _BFC = (
     Pattern(
         kind="bfc_warning",
@@ -126,8 +141,8 @@ _TENSORFLOW = (
     ),
     Pattern(
         kind="tf_failed",
-        needle="failed to allocate memory [op:",
-        regex=r"failed to allocate memory \[Op:\w{1,60}\]",
+        needle="failed to allocate memory [",
+        regex=r"failed to allocate memory \[(?:Op:\w{1,60}\]|\[)",
         failure="device_full",
         second="other_process",
         confidence="low",
@@ -160,6 +175,7 @@ _TENSORFLOW = (
 )
 
 FAMILIES = (
+    Family(program="jax", patterns=_XLA_WARNINGS, gap=300),
     Family(program="jax", patterns=_JAX, gap=900),
     Family(program="tensorflow", patterns=_TENSORFLOW, gap=900),
     Family(program="tensorflow", patterns=_BFC, gap=900),
