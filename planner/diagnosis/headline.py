@@ -49,6 +49,22 @@ _PROGRAMS: Final[Mapping[str, str]] = {
     "torchtune": "torchtune",
     "megatron": "Megatron",
     "kohya": "The trainer",
+    "lmdeploy": "LMDeploy",
+    "koboldcpp": "KoboldCpp",
+    "tritonserver": "Triton's server",
+    "directml": "DirectML",
+    "cuda": "A CUDA program",
+    "ascend": "Ascend",
+    "gaudi": "Gaudi",
+    "neuron": "Neuron",
+    "intel-gpu": "An Intel GPU's driver",
+    "rocm": "ROCm",
+    "directx": "DirectX",
+    "cuda.jl": "CUDA.jl",
+    "torch_memory_saver": "torch_memory_saver",
+    "sentence-transformers": "Sentence Transformers",
+    "ultralytics": "Ultralytics",
+    "fsdp": "FSDP",
     "lm-studio": "LM Studio",
     "bitsandbytes": "bitsandbytes",
     "accelerate": "accelerate",
@@ -79,6 +95,9 @@ _PLACES: Final[Mapping[str, str]] = {
     "colab": "the notebook machine's RAM",
 }
 _SHARED: Final = ("dataloader_bus", "shm", "nccl_shm", "signal_7", "k8s_shm", "nccl_host")
+ENDED: Final = frozenset(
+    ("exit_137", "exit_minus_9", "killed_shell", "sigkill", "signal_9", "systemd_killed", "ollama_killed")
+)
 _CONFIDENCE: Final = {"high": "quite sure", "medium": "likely", "low": "a guess"}
 
 
@@ -198,7 +217,8 @@ def _host(finding: Finding) -> str:
     asked = f"; {format_size(tried)} was asked for" if tried else had
     if message.kind in ("windows_1455", "page_file", "windows_pagefile_words"):
         place = _PLACES["windows"]
-    sure = "ran out" if finding.verdict.confidence == "high" else "most likely ran out (the process was killed)"
+    ended = " (the process was killed)" if message.kinds & ENDED else ""
+    sure = "ran out" if finding.verdict.confidence == "high" else f"most likely ran out{ended}"
     return f"host memory {sure}, not the GPU's{f': {place}' if place else ''}{asked}"
 
 

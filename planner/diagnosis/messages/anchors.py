@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cache
 
 from planner.diagnosis.messages.wordings import families
@@ -27,101 +28,50 @@ def anchors() -> tuple[str, ...]:
     return tuple(sorted(n for n in needles if not any(other != n and other in n for other in needles)))
 
 
-# Every anchor contains one of these, and is looked for only where all that it contains occur: the quick way through a
-# long log, whose usual lines have few of them.
-HOT = (
-    "memory",
-    "alloc",
-    "capac",
-    "kill",
-    "137",
-    "-9",
-    "vram",
-    "_status_",
-    "oom",
-    "out_of",
-    "outof",
-    "kv cache",
-    "mib",
-    "cuda",
-    "bus error",
-    "no space left",
-    "find an engine",
-    "paging file",
-    "auto-fit",
-    "seq len",
-    "length",
-    "reserved",
-    "swap space",
-    "startup",
-    "externally",
-    "retract",
-    "buffer",
-    "pinned",
-    "profiled",
-    "pools",
-    "process",
-    "nvidia-smi",
-    "pipeline",
-    "gpu on",
-    "on gpu",
-    "warming",
-    "tactic",
-    "erroroutof",
-    "model",
-    "sigkill",
-    "ram",
-    "/dev/shm",
-    "host",
-    "scratch",
-    "dataloader",
-    "cublas",
-    "mem-fraction",
-    "indicates that",
-    "max allowed",
-    "may not be",
-    "mps backend",
-    "is free",
-    "reject",
-    "hip error",
-    "error",
-    "fail",
-    "signal",
-    "code ",
-    "code:",
-    "code =",
-    "exceed",
-    "resource",
-    "insufficient",
-    "device",
-    "kernel",
-    "driver",
-    "connection",
-    "version",
-    "terminated",
-    "timeout",
-    "sigterm",
-    "winerror",
-    "3221225",
-    "0xc0000",
-    "8007",
-    "offload",
-    "shard",
-    "wsl/",
-    "algorithm",
-    "execution plans",
-    "illegal",
-    "lost",
-)
+HEX: dict[int, int | str | None] = {ord(c): None for c in "0123456789abcdef"}
+# An anchor of which so little is left without hexadecimal digits says nothing of itself.
+_SHORTEST_BARE = 3
+_GRAM = 3
+# Vowels and white space: a text without them is shorter, and what is left tells more.
+COMMON: dict[int, int | str | None] = {ord(c): None for c in "aeiou \t\n\r\v\f\x85\xa0"}
+
+# A short text, and the anchors that contain it: the anchor, itself without vowels, the place of the text in it.
+Plan = tuple[tuple[str, tuple[tuple[str, str, int], ...]], ...]
 
 
 @cache
-def hot_words() -> tuple[tuple[str, str, tuple[str, ...]], ...]:
-    """Each anchor, the anchor without hexadecimal digits, and the hot words that it contains, the most shared first."""
-    shared = {word: sum(word in anchor for anchor in anchors()) for word in HOT}
-    return tuple(
-        (a, a.translate(HEX), tuple(sorted((w for w in HOT if w in a), key=lambda w: -shared[w]))) for a in anchors()
-    )
+def bare_anchors() -> tuple[tuple[str, str], ...]:
+    """Each anchor with itself without hexadecimal digits, where something is left of it."""
+    pairs = ((anchor, anchor.translate(HEX)) for anchor in anchors())
+    return tuple((anchor, bare) for anchor, bare in pairs if len(bare) >= _SHORTEST_BARE)
 
 
-HEX: dict[int, int | str | None] = {ord(c): None for c in "0123456789abcdef"}
+@cache
+def number_anchors() -> tuple[str, ...]:
+    """The anchors that are little but digits."""
+    told = {anchor for anchor, _ in bare_anchors()}
+    return tuple(anchor for anchor in anchors() if anchor not in told)
+
+
+@cache
+def plan() -> Plan:
+    """Few short texts of which every anchor without its vowels contains one.
+
+    To look for these takes less time than to look for some hundred anchors. The one that most of the remaining anchors
+    share is taken first.
+    """
+    left = {anchor: anchor.translate(COMMON) for anchor in anchors()}
+    found = []
+    while left:
+        shared = Counter(gram for text in left.values() for gram in _grams(text))
+        gram = min(shared, key=lambda g: (-shared[g], g))
+        members = tuple((anchor, text, text.index(gram)) for anchor, text in left.items() if gram in text)
+        found.append((gram, members))
+        for anchor, _, _ in members:
+            del left[anchor]
+    return tuple(found)
+
+
+def _grams(text: str) -> set[str]:
+    """The parts of a text of some letters; a shorter text is its own."""
+    return {text[i : i + _GRAM] for i in range(max(1, len(text) - _GRAM + 1))}

@@ -56,9 +56,17 @@ def _message(group: MatchGroup, body: Body, raw: str) -> Message:
     return _torch_details(message, group, body.text, "" if backend is None else str(backend.value).upper())
 
 
+# When an engine prints the line that wraps a torch message.
+_PHASES_OF_WRAPPERS = {"vllm_load": "load", "sglang_graph": "graph_capture"}
+
+
 def _surroundings(group: MatchGroup, body: Body, raw: str, at: int) -> dict[str, str]:
     """What the lines around say; a prefix's rank and time are in the raw line."""
-    context = context_of(body.padded, raw, at, body.origin(group.end), group.family.program)
+    program = group.wrapper or group.family.program
+    context = context_of(body.padded, raw, at, body.origin(group.end), program)
+    if group.wrapper:
+        context.setdefault("engine", group.wrapper)
+        context.setdefault("phase", _PHASES_OF_WRAPPERS[group.wrapped_by])
     named = {"rank": rank_of(raw, at), "pid": pid_of(raw, at)}
     return {**context, **{name: value for name, value in named.items() if value}}
 

@@ -40,6 +40,7 @@ class MatchGroup:
 
     Attributes:
         wrapped_by: the kind of an engine's line that only wraps this torch message.
+        wrapper: that engine.
         limit: where the next message begins.
     """
 
@@ -50,6 +51,7 @@ class MatchGroup:
     patterns: list[Pattern] = field(default_factory=list)
     figures: dict[str, Figure] = field(default_factory=dict)
     wrapped_by: str = ""
+    wrapper: str = ""
     limit: int = 0
 
     def accepts(self, pattern: Pattern, start: int) -> bool:
@@ -239,7 +241,8 @@ def _unwrapped(groups: list[MatchGroup]) -> list[MatchGroup]:
             gap = group.family.gap
             near = torch[bisect_left(starts, group.start - gap) : bisect_left(starts, group.end + gap)]
         for one in near:
-            one.wrapped_by = one.wrapped_by or group.kind
+            if not one.wrapped_by:
+                one.wrapped_by, one.wrapper = group.kind, group.family.program
         if not near:
             kept.append(group)
     return kept

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import BinaryIO
 
-from planner.diagnosis.messages.anchors import HEX, hot_words
+from planner.diagnosis.messages.anchors import COMMON, HEX, anchors, bare_anchors, number_anchors, plan
 
 CHUNK_BYTES = 1 << 20
 # A message with its process list and table is shorter than this; what stands before and after gives its context.
@@ -191,39 +191,49 @@ _WHITE: dict[int, int | str | None] = {ord(c): " " for c in "\t\n\r\v\f\x85\xa0"
 _LOWER: dict[int, int | str | None] = {c: c + 32 for c in range(ord("A"), ord("Z") + 1)}
 
 
+# So often a short text may stand in a buffer and be compared; the anchors of one that stands more often may be there.
+_MOST_PLACES = 512
+
+
 def _hits(lines: str, start: int, limit: int) -> list[int]:
-    found: list[int] = []
-    for anchor, flat in _possible(lines):
-        at = flat.find(anchor, start)
-        while 0 <= at < limit:
-            found.append(at)
-            # one hit a hundred characters is enough to mark a place
-            at = flat.find(anchor, at + 100)
-    return sorted(found)
+    """Where anchors stand, in order: one in a hundred characters is enough to mark a place."""
+    shapes = _shapes(lines) if len(lines) > _PROBE_CHARS else None
+    if len(lines) <= _PROBE_CHARS:
+        possible = list(anchors())
+    elif shapes is None:
+        possible = list(_possible(lines))
+    else:
+        possible = [*number_anchors(), *(anchor for anchor, bare in bare_anchors() if bare in shapes)]
+    flat = lines.translate(_WHITE) if possible else ""
+    return sorted(at for anchor in possible for at in _places(anchor, flat, start, limit))
 
 
-def _possible(lines: str) -> Iterator[tuple[str, str]]:
-    """The anchors that the text may hold, each with the text in which line breaks are spaces."""
-    shapes = _shapes(lines)
-    if shapes is not None:
-        flat = ""
-        for anchor, bare, _ in hot_words():
-            if bare in shapes:
-                flat = flat or lines.translate(_WHITE)
-                yield anchor, flat
-        return
-    flat = lines.translate(_WHITE)
-    occurs: dict[str, bool] = {}
-    for anchor, _, words in hot_words():
-        for word in words:
-            if word not in occurs:
-                occurs[word] = word in flat
-        if all(occurs[word] for word in words):
-            yield anchor, flat
+def _places(anchor: str, flat: str, start: int, limit: int) -> Iterator[int]:
+    at = flat.find(anchor, start)
+    while 0 <= at < limit:
+        yield at
+        at = flat.find(anchor, at + 100)
+
+
+def _possible(lines: str) -> Iterator[str]:
+    """The anchors that the text may hold: those that it holds without white space and vowels."""
+    short = lines.translate(COMMON)
+    for gram, members in plan():
+        at, places, left = short.find(gram), 0, members
+        while at >= 0 and left and places < _MOST_PLACES:
+            here = [one for one in left if at >= one[2] and short.startswith(one[1], at - one[2])]
+            for one in here:
+                yield one[0]
+            left = tuple(one for one in left if one not in here) if here else left
+            at, places = short.find(gram, at + 1), places + 1
+        if at >= 0:
+            yield from (anchor for anchor, _, _ in left)
 
 
 # A log that repeats its lines has few shapes; one that does not is searched whole.
 _MOST_SHAPES_PART = 4
+# What the beginning of a text does not repeat, the rest is not asked for.
+_PROBE_CHARS = 1 << 16
 
 
 def _shapes(lines: str) -> str | None:
@@ -231,6 +241,8 @@ def _shapes(lines: str) -> str | None:
 
     A log's lines differ by their numbers and identifiers: what a megabyte of them can hold is soon seen.
     """
+    if len(lines) > 2 * _PROBE_CHARS and _shapes(lines[:_PROBE_CHARS]) is None:
+        return None
     plain = lines.translate(HEX).split("\n")
     pairs = set(pairwise(plain))
     if len(pairs) * _MOST_SHAPES_PART > len(plain) + 64:

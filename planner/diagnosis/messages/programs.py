@@ -11,7 +11,19 @@ from planner.diagnosis.messages.traceback import Frame
 # What a program does: its remedies are those of its trade. "" where nothing says.
 TRADES: Final[Mapping[str, str]] = {
     **dict.fromkeys(
-        ("vllm", "sglang", "tgi", "tensorrt-llm", "exllama", "lmdeploy", "llama.cpp", "ollama", "lm-studio"), "serve"
+        (
+            "vllm",
+            "sglang",
+            "tgi",
+            "tensorrt-llm",
+            "exllama",
+            "lmdeploy",
+            "llama.cpp",
+            "ollama",
+            "lm-studio",
+            "koboldcpp",
+        ),
+        "serve",
     ),
     **dict.fromkeys(
         (
@@ -112,9 +124,10 @@ _LINES: Final = (
     ("llama-factory", ("llamafactory",), re.compile(r"llamafactory-cli train|llamafactory\.(?:hparams|train)")),
     (
         "comfyui",
-        ("!!! Exception", "Prompt executed", "got prompt", "Requested to load"),
+        ("!!! Exception", "Prompt executed", "got prompt", "Requested to load", "ComfyUI Error", "unloading all"),
         re.compile(
-            r"!!! Exception during processing !!!|^Prompt executed in |got prompt$|Requested to load "
+            r"!!! Exception during processing !!!|# ComfyUI Error Report|Got an OOM, unloading all loaded models"
+            r"|^Prompt executed in |got prompt$|Requested to load "
             r"\w+$",
             re.M,
         ),
@@ -126,7 +139,13 @@ _LINES: Final = (
     ),
     ("unsloth", ("Unsloth",), re.compile(r"==\(\(=+\)\)==\s+Unsloth")),
     ("deepspeed", ("] [",), re.compile(r"^\[\d{4}-\d\d-\d\d [\d:,]{8,12}\] \[\w+\] \[\w+\.py:\d+:\w+\]", re.M)),
-    ("lmdeploy", ("lmdeploy",), re.compile(r"lmdeploy serve\b|\blmdeploy - ")),
+    ("lmdeploy", ("lmdeploy", "[TM]["), re.compile(r"lmdeploy serve\b|\blmdeploy - |/lmdeploy/src/turbomind|\[TM\]\[")),
+    ("koboldcpp", ("oboldC", "oboldc", "gpttype_"), re.compile(r"\b[Kk]obold[Cc]pp\b|\bgpttype_load_model\b")),
+    (
+        "lm-studio",
+        ("LM Studio", "lmstudio", "llmster"),
+        re.compile(r"\bLM Studio\b|[/\\]\.?lmstudio[/\\-]|\bllmster\b"),
+    ),
 )
 # A step of training as its progress bar or its loss line shows it, and a script that says what it is by its name.
 _TRAINING: Final = re.compile(

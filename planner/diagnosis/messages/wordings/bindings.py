@@ -67,7 +67,6 @@ _BINDINGS = (
         r"out of memory|exceeded|failed)|(?:MemoryError: )?std::bad_alloc: out_of_memory: CUDA error",
         reach=300,
         failure="device_full",
-        second="other_process",
         confidence="low",
         why="RMM's pool could not grow",
         would_change="the pool's size and the card's free memory at that moment",

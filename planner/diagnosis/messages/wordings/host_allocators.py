@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.diagnosis.messages.wordings.pattern import Pattern
-from planner.diagnosis.sizes import NUMBER, size_pattern
+from planner.diagnosis.sizes import NUMBER
 
 _LANGUAGES = (
     Pattern(
@@ -160,20 +160,6 @@ _RUNTIMES = (
         why="a bus error: shared memory (/dev/shm) or a mapped file ran out under the process",
         would_change="room in /dev/shm and on the disk of the mapped file",
         advise=("shm_size", "fewer_workers"),
-    ),
-    Pattern(
-        kind="lm_studio_estimate",
-        reach=200,
-        needle="not enough resources to load the model",
-        regex=r"Not enough resources to load the model(?:[^\n]{0,80}take "
-        + size_pattern("needed_host_bytes")
-        + r" of memory)?",
-        failure="limit_not_capacity",
-        second="host_memory",
-        confidence="medium",
-        why="LM Studio's own guard refused to load: its estimate of the model and context exceeds what it allows",
-        advise=("ggml_smaller_context", "smaller_gguf"),
-        versions="LM Studio",
     ),
 )
 

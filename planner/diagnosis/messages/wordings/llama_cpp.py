@@ -146,7 +146,8 @@ _FIT = (
         kind="ggml_sycl_size",
         reach=200,
         needle="bytes of memory on device",
-        regex=r"can't allocate (?P<tried_bytes__bytes>\d{1,25}) Bytes of memory on device(?: (?P<device__int>\d{1,3}))?",
+        regex=r"can't allocate (?P<tried_bytes__bytes>\d{1,25}) Bytes of memory on device"
+        r"(?: (?P<device__int>\d{1,3}))?",
     ),
     Pattern(
         kind="ggml_fit",

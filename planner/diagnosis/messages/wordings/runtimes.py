@@ -78,9 +78,11 @@ _PLACEMENT = (
     ),
     Pattern(
         kind="guardrail",
-        reach=250,
-        needle="insufficient system resources",
-        regex=r"(?:Model loading was stopped|Failed to load (?:the )?model)[^\n]{0,80}insufficient system resources",
+        reach=400,
+        needle=("insufficient system resources", "not enough resources to load the model"),
+        regex=r"(?:Model loading was stopped|Failed to load (?:the )?model)[^\n]{0,80}insufficient system resources"
+        rf"(?:[^\n]{{0,80}}requires approximately {size_pattern('needed_host_bytes')} of memory)?"
+        rf"|Not enough resources to load the model(?:[^\n]{{0,80}}take {size_pattern('needed_estimate_bytes')} of)?",
         failure="limit_not_capacity",
         second="host_memory",
         confidence="medium",

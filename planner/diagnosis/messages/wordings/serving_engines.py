@@ -148,7 +148,8 @@ _OTHER_ENGINES = (
         reach=300,
         needle="available in the kv cache",
         regex=r"The number of blocks available in the KV cache \((?P<kv_blocks__int>\d{1,12})\) is not enough"
-        r"(?:[^\n]{0,80}\((?P<kv_tokens__int>\d{1,12})\) is less than the max_seq_len (?P<max_model_len__int>\d{1,12}))?",
+        r"(?:[^\n]{0,80}\((?P<kv_tokens__int>\d{1,12})\) is less than the max_seq_len "
+        r"(?P<max_model_len__int>\d{1,12}))?",
         failure="engine_budget",
         confidence="high",
         why="the KV cache that its fraction pays for is shorter than one sequence of the full length",

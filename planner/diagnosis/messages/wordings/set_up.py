@@ -8,7 +8,8 @@ _FILES = (
     no_memory(
         "access",
         ("gatedrepoerror", "gated repo", "401 client error", "403 client error", "you must have access to it"),
-        r"\bGatedRepoError\b|Cannot access gated repo|\b40[13] Client Error|You must have access to it and be authenticated",
+        r"\bGatedRepoError\b|Cannot access gated repo|\b40[13] Client Error"
+        r"|You must have access to it and be authenticated",
         "the repository is gated or private, and the token is missing or has no access to it",
         "repository_access",
     ),
@@ -174,8 +175,9 @@ _TYPES = (
             "sizes of tensors must match",
             "is invalid for input of size",
         ),
-        r"shapes cannot be multiplied \(|size mismatch for [\w.]{1,120}: copying a param|The size of tensor a \(\d{1,12}\) "
-        r"must match the size of tensor|Sizes of tensors must match except|shape '\[[^\]]{0,80}\]' is invalid for input",
+        r"shapes cannot be multiplied \(|size mismatch for [\w.]{1,120}: copying a param|The size of tensor a "
+        r"\(\d{1,12}\) must match the size of tensor|Sizes of tensors must match except"
+        r"|shape '\[[^\]]{0,80}\]' is invalid for input",
         "the shapes of two tensors do not match: another checkpoint, config or input than the code expects",
         "same_shapes",
     ),

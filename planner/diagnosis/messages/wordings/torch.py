@@ -172,7 +172,8 @@ _BARE = (
         needle=("cudahostalloc", "cudahostregister", "cudamallochost", "pin_memory("),
         regex=r"(?:cudaHostAlloc|cudaMallocHost|cudaHostRegister)[^.\n]{0,80}(?:out of memory|failed)"
         r"|out of memory[^\n]{0,60}(?:cudaHostAlloc|cudaMallocHost|cudaHostRegister)\b"
-        r"|\bpin_memory\([^)]{0,40}\)[^:]{0,90}(?:RuntimeError|torch\.AcceleratorError): (?:CUDA|HIP) error: out of memory"
+        r"|\bpin_memory\([^)]{0,40}\)[^:]{0,90}(?:RuntimeError|torch\.AcceleratorError): (?:CUDA|HIP) "
+        r"error: out of memory"
         r"|(?:CUDA|HIP) error: out of memory [^:]{0,60}File[^:]{0,60}\bpin_memory\(\)",
         failure="host_memory",
         second="device_full",

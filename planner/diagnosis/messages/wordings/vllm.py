@@ -131,6 +131,20 @@ _VLLM = (
 
 _VLLM_RUNNING = (
     Pattern(
+        kind="vllm_wake_up",
+        reach=250,
+        needle="cumem_allocator.cpp",
+        regex=r"CUDA Error: out of memory at \S{0,120}cumem_allocator\.cpp:\d{1,5}",
+        failure="device_full",
+        second="other_process",
+        confidence="medium",
+        why="vLLM woke from its sleep and found no room for the share that it had released: the trainer, or another "
+        "process, still holds the card",
+        would_change="more free memory when the engine wakes: an order in time, not a size",
+        advise=("sleep_engine", "colocated_order"),
+        versions="vllm 0.7+ with sleep mode",
+    ),
+    Pattern(
         kind="vllm_preempted",
         reach=250,
         needle="because there is not enough kv cache space",

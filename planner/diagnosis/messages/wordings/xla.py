@@ -77,8 +77,8 @@ _XLA_WARNINGS = (
         kind="xla_rematerialization",
         reach=250,
         needle="by rematerialization",
-        regex=r"Can't reduce memory use below \S{1,20} \((?P<limit_bytes__bytes>\d{1,25}) bytes\) by rematerialization; "
-        r"only reduced to \S{1,20} \((?P<needed_bytes__bytes>\d{1,25}) bytes\)",
+        regex=r"Can't reduce memory use below \S{1,20} \((?P<limit_bytes__bytes>\d{1,25}) bytes\) by rematerialization"
+        r"; only reduced to \S{1,20} \((?P<needed_bytes__bytes>\d{1,25}) bytes\)",
         failure="not_a_failure",
         second="device_full",
         confidence="medium",
@@ -141,7 +141,7 @@ _TENSORFLOW = (
     ),
     Pattern(
         kind="tf_failed",
-        needle="failed to allocate memory [",
+        needle="failed to allocate memory",
         regex=r"failed to allocate memory \[(?:Op:\w{1,60}\]|\[)",
         failure="device_full",
         second="other_process",
