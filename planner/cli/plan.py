@@ -21,6 +21,7 @@ from planner.launches.reading import read_launch
 from planner.launches.record import Launch, LaunchPlan, Settings
 from planner.launches.sharing import overcommitted
 from planner.launches.sources import Source, sources_of
+from planner.launches.variants import open_question, own_inputs
 from planner.launches.words import framework_of, serve_words, shares_nothing, spelled_of, takes, train_words
 from planner.report.launch import Planned, launch_csv, launches_json, launches_text
 from planner.report.printer import Width
@@ -30,8 +31,6 @@ ANSWER: Final = "Answer"
 _FORMATS: Final = ("table", "json", "csv", "markdown")
 # A card large enough that what does not depend on the card can be read off a plan on it.
 _ANY_CARD: Final = "4TiB"
-# Variants of an engine whose own options are not those of its planner.
-_UNPLANNED: Final = ("lm-studio", "koboldcpp")
 # What --gpu or --gpu-memory settles.
 _OF_THE_CARD: Final = ("the card", "memory of the MIG")
 
@@ -149,8 +148,11 @@ def _plan(launch: Launch, one: LaunchPlan, asked: Asked) -> Planned:
     card = {name: value for name, value in (("gpu", asked.gpu), ("gpu-memory", asked.gpu_memory)) if value is not None}
     if not card and one.card_key is not None:
         card = {"gpu": one.card_key}
-    if one.kind == "serve" and (one.tool not in engine_names() or one.variant in _UNPLANNED):
+    if one.kind == "serve" and one.tool not in engine_names():
         return Planned(one, "unknown", 2, message=f"{one.variant or one.tool} is read but not planned yet")
+    question = open_question(one)
+    if question is not None:
+        return Planned(one, "unknown", 2, message=question)
     if one.kind == "train" and framework_of(one.tool) not in frameworks():
         return Planned(one, "unknown", 2, message=f"{one.tool} is read but not planned yet")
     needs = [need for need in launch.needs if not (card and need.startswith(_OF_THE_CARD))]
@@ -171,7 +173,7 @@ def _plan(launch: Launch, one: LaunchPlan, asked: Asked) -> Planned:
     if not card:
         return _without_card(one, asked)
     words = _words(one, card, asked)
-    for name in one.inputs if one.kind == "serve" else ():
+    for name, _ in own_inputs(one) if one.kind == "serve" else ():
         if not takes(one.tool, spelled_of(one.tool, name)):
             launch.note(f"{name} is read and is no input of {one.tool}'s planner")
     status, text = _run(one.kind, [*words, "--format", asked.format, *_printing(asked)])

@@ -12,6 +12,7 @@ from planner.contract.engine import find_engine
 from planner.contract.inputs import inputs_of
 from planner.contract.parser import dashed
 from planner.launches.record import LaunchPlan
+from planner.launches.variants import own_inputs
 from planner.training.recipe import Recipe, frameworks
 
 # Options files' keys that the engine has an option of its own for.
@@ -36,11 +37,11 @@ def serve_words(plan: LaunchPlan, card: Mapping[str, str]) -> list[str]:
     if plan.version is not None and (release or plan.tool == "llama.cpp"):
         words += ["--engine-version", release[0] if release else plan.version]
     words += _card(card)
-    for name, value in plan.inputs.items():
+    for name, value in own_inputs(plan):
         if takes(plan.tool, spelled_of(plan.tool, name)):
-            words += option_words(spelled_of(plan.tool, name), value.value)
-    for name, value in plan.further.items():
-        words += option_words(name, value.value if value.value != "" else True)
+            words += option_words(spelled_of(plan.tool, name), value)
+    for name, further in plan.further.items():
+        words += option_words(name, further.value if further.value != "" else True)
     return words
 
 

@@ -475,3 +475,70 @@ def test_option_with_a_computed_value_is_settled_by_its_name() -> None:
     assert "--set tensor-parallel-size=VALUE" in asked.needs[0]
     settled = read(text, **{"tensor-parallel-size": "4"})
     assert settled.outcome == "plan" and settled.plans[0].get("tensor-parallel-size") == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            'f() {\n local m=$1\n shift\n vllm serve "$m" --max-model-len ${L:-64} "$@"\n}\nf a/b --max-num-seqs 8',
+            [("a/b", {"max-model-len": 64, "max-num-seqs": 8})],
+        ),
+        (
+            "f() { vllm serve $1 -tp $2; }\nf a/b 2 &\nf c/d 1 &\nwait",
+            [("a/b", {"tensor-parallel-size": 2}), ("c/d", {"tensor-parallel-size": 1})],
+        ),
+        ("function f { vllm serve a/b --max-num-seqs 4; }\nf", [("a/b", {"max-num-seqs": 4})]),
+        ("f() { f; vllm serve a/b; }\nf", [("a/b", {})]),
+    ],
+)
+def test_a_function_is_its_body_with_the_words_of_the_call(text: str, expected: list[tuple[str, Any]]) -> None:
+    found = read(text).plans
+    assert [(one.model, values(one)) for one in found][: len(expected)] == expected
+
+
+def test_an_element_of_an_array_whose_index_is_unknown_is_asked_for() -> None:
+    launch = read("#!/bin/bash\n#SBATCH --array=0-1\nM=(a/b c/d)\nvllm serve ${M[$SLURM_ARRAY_TASK_ID]}")
+    assert [one.model for one in launch.plans] == [None]
+    assert any("SLURM_ARRAY_TASK_ID" in need for need in launch.needs)
+
+
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        "infisical run --env=prod --",
+        "doppler run -p x --",
+        "op run --",
+        "direnv exec .",
+        "aws-vault exec me --",
+        "gosu me",
+    ],
+)
+def test_what_hands_out_secrets_is_looked_through(wrapper: str) -> None:
+    assert plan(f"{wrapper} vllm serve a/b").model == "a/b"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "koboldcpp -m m.gguf -fa -c 100000 -b 1024 -ngl 99 --moecpu 10 --quantkv 1 --tensor_split 3 1 --nommap",
+            "--variant koboldcpp --flash-attn on --ctx-size 100000 --batch-size 1024 --ubatch-size 1024 --n-gpu-layers"
+            " 99 --n-cpu-moe 10 --cache-type-k q8_0 --cache-type-v q8_0 --tensor-split 3,1 --no-mmap",
+        ),
+        (
+            "koboldcpp --model m.gguf --gpulayers -1 --usemlock",
+            "--variant koboldcpp --n-gpu-layers auto --mlock",
+        ),
+        (
+            "lms load m --gpu max --context-length 16384 --parallel 2",
+            "--variant lm-studio --n-gpu-layers all --ctx-size 16384 --parallel 2",
+        ),
+        ("lms load m --gpu off", "--variant lm-studio --n-gpu-layers 0"),
+    ],
+)
+def test_programs_that_run_llama_cpp_are_planned_by_its_options(text: str, expected: str) -> None:
+    from planner.launches.words import serve_words
+
+    words = serve_words(read(text).plans[0], {})
+    assert " ".join(words[words.index("llama.cpp") + 1 :]) == expected

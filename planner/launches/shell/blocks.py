@@ -33,11 +33,13 @@ class Simple:
     line: int
     blocks: tuple[str, ...]
     loop: tuple[str, list[Word]] | None = None
+    function: str | None = None
 
 
 def simples(tokens: list[Token | Redirect]) -> Iterator[Simple]:
     """Simple commands in order, each with the blocks (if, for, ...) that it stands in."""
     blocks: list[str] = []
+    named: dict[int, str] = {}
     words: list[Word] = []
     redirects: list[Redirect] = []
     in_pattern = False
@@ -53,15 +55,20 @@ def simples(tokens: list[Token | Redirect]) -> Iterator[Simple]:
             words = []
             continue
         if token.operator == "(" and len(words) == 1 and words[0].literal:
+            named[len(blocks)] = words[-1].literal or ""
             blocks.append("function?")
             words = []
             continue
         if token.operator == ")" and blocks and blocks[-1] == "function?":
             blocks[-1] = "function"
             continue
+        if words and words[0].literal == "function" and len(words) > 1:
+            named[len(blocks)] = words[1].literal or ""
         simple = _reduce(words, blocks)
         if simple is not None:
-            yield Simple(simple[0], redirects, simple[0][0].line if simple[0] else token.line, tuple(blocks), simple[1])
+            line = simple[0][0].line if simple[0] else token.line
+            function = next((named.get(n) for n, block in enumerate(blocks) if block == "function"), None)
+            yield Simple(simple[0], redirects, line, tuple(blocks), simple[1], function)
         words, redirects = [], []
 
 

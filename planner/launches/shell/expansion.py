@@ -100,6 +100,8 @@ class Expander:
         if found is None:
             return None
         name, index = found[1], found[2]
+        if name in ("@", "*") and "@" in self.variables:
+            return list(self.variables["@"].items or [])
         if name in ("@", "*"):
             self.launch.skip(f"${name} (line {word.line}): further words may come with it", matters=True)
             return []
@@ -164,6 +166,8 @@ class Expander:
         if variable is not None and variable.items is None:
             return variable
         if variable is not None and variable.items:
+            if found[2] not in (None, "0", "@", "*"):
+                return Variable(f"${{{part.text[:60]}}}", line, missing=(f"{name}[{found[2][:40]}]",))
             first = variable.items[0]
             return Variable(first.text, line, first.how, first.missing)
         if name == "HOME":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Final
 
@@ -24,6 +24,9 @@ _DECLARES: Final = ("export", "declare", "local", "readonly", "typeset", "set", 
 # Programs that start nothing and leave nothing behind that matters here.
 _IDLE: Final = frozenset(files("planner.launches.tables").joinpath("idle_programs.txt").read_text("utf-8").split())
 _MOST_COMMANDS: Final = 20_000
+# Functions that call one another, or themselves, are followed so far.
+_MOST_CALLS: Final = 4
+_MOST_STEPS: Final = 100_000
 
 
 @dataclass(slots=True)
@@ -48,6 +51,11 @@ class Script:
     comments: list[tuple[int, str]] = field(default_factory=list)
 
 
+def _first(simple: Simple) -> str:
+    """The word that a command begins with, "" where it is not written out."""
+    return (simple.words[0].literal or "") if simple.words else ""
+
+
 class Reader(Expander):
     """Walks one shell text.
 
@@ -69,6 +77,9 @@ class Reader(Expander):
         self.script = Script()
         self.conditional: dict[str, int] = {}
         self._loops: list[tuple[str, list[str]]] = []
+        self._bodies: dict[str, list[Simple]] = {}
+        self._local: set[str] = set()
+        self._steps = 0
 
     def read(self, text: str, *, first_line: int = 1) -> Script:
         """The commands of the text, in order.
@@ -80,11 +91,56 @@ class Reader(Expander):
         lexed = lex(text, first_line=first_line, powershell=powershell)
         self.script.comments += lexed.comments
         commented = {line for line, _ in lexed.comments}
-        for simple in simples(lexed.tokens):
+        listed = list(simples(lexed.tokens))
+        bodies: dict[str, list[Simple]] = {}
+        for simple in listed:
+            if simple.function:
+                bodies.setdefault(simple.function, []).append(simple)
+        called = {_first(simple) for simple in listed}
+        self._bodies = {name: body for name, body in bodies.items() if name in called}
+        for simple in listed:
+            if simple.function not in self._bodies:
+                self._step(simple, commented, 0)
+        return self.script
+
+    def _step(self, simple: Simple, commented: set[int], depth: int) -> None:
+        """Run one command; a call of a function is its body, with the words of the call as $1, $2, ..."""
+        self._steps += 1
+        if self._steps > _MOST_STEPS:
+            raise LaunchError(f"functions that call one another more than {_MOST_STEPS:,} times", form="shell")
+        body = self._bodies.get(_first(simple))
+        if body is None or depth >= _MOST_CALLS:
             self._run(simple, commented)
             if len(self.script.commands) > _MOST_COMMANDS:
                 raise LaunchError(f"more than {_MOST_COMMANDS:,} commands", form="shell")
-        return self.script
+            return
+        kept = {name: variable for name, variable in self.variables.items() if name == "@" or name.isdecimal()}
+        before = dict(self.variables)
+        self._called_with([argument for word in simple.words[1:] for argument in self.expand(word)])
+        for inner in body:
+            if _first(inner) == "shift":
+                count = inner.words[1].literal if len(inner.words) > 1 else "1"
+                left = self.variables["@"].items or []
+                self._called_with(left[int(count) if count and count.isdecimal() else 1 :])
+                continue
+            outer = tuple(block for block in inner.blocks if block != "function")
+            self._step(replace(inner, blocks=(*simple.blocks, *outer), function=None), commented, depth + 1)
+        for name in [name for name in self.variables if name == "@" or name.isdecimal()]:
+            del self.variables[name]
+        for name in [name for name in self.variables if name in self._local]:
+            self.variables.pop(name)
+            if name in before:
+                self.variables[name] = before[name]
+        self._local.clear()
+        self.variables.update(kept)
+
+    def _called_with(self, arguments: list[Argument]) -> None:
+        for name in [name for name in self.variables if name.isdecimal()]:
+            del self.variables[name]
+        line = arguments[0].line if arguments else 0
+        self.variables["@"] = Variable("", line, items=arguments)
+        for number, one in enumerate(arguments, 1):
+            self.variables[str(number)] = Variable(one.text, one.line, one.how, one.missing)
 
     def _run(self, simple: Simple, commented: set[int]) -> None:
         words = simple.words
@@ -118,6 +174,8 @@ class Reader(Expander):
             for word in rest[1:]:
                 found = self._assignment(word)
                 if found is not None:
+                    if first == "local":
+                        self._local.add(found[0])
                     self._assign(*found, branch=branch and "function" not in blocks, line=simple.line)
                     self.exported[found[0]] = None
                 elif word.literal and re.fullmatch(r"[A-Za-z_]\w*", word.literal):

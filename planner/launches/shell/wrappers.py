@@ -108,7 +108,8 @@ def _through(context: Context, words: list[Argument], rule: Mapping[str, Any], a
             state_version(context, text, f"{name} {head}")
     if rule.get("slurm"):
         slurm_words(context, [word.text for word in said], around)
-    return rest[count + int(rule.get("skip", 0)) :]
+    left = rest[count + int(rule.get("skip", 0)) :]
+    return left[1:] if left and left[0].text == "--" else left
 
 
 def state_version(context: Context, requirement: str, source: str) -> None:
