@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from annotated_types import Ge
 
@@ -19,12 +19,18 @@ from planner.errors import UsageError
 from planner.memory.cache.formats import cache_format
 from planner.memory.exports import check_export_name
 from planner.model.load import load_model
+from planner.model.model import Model
 from planner.report.comparison import MOST_SORTED, fitting, ordered, render_comparison, stream
 from planner.report.printer import Width
 from planner.serving.grid import Cell, Grid, grid_cells
+from planner.serving.prices import PRICE, PRICE_FILE, all_prices, unused_notes
 
 _PROGRESS_FROM: Final = 20_000
 _MOST_MODELS: Final = 64
+# beyond so many cells speeds are left out: each takes a plan of its own
+_MOST_SPEEDS: Final = 1_000
+# prompts with answers, and documents
+_USUAL_LENGTHS: Final = (8192, 32_768)
 TABLE: Final = "Table"
 
 
@@ -43,6 +49,8 @@ class Listing:
             choices=("weights", "kv-per-token", "free", "tokens", "concurrency", "context"),
         ),
     ] = None
+    price: Annotated[tuple[str, ...], PRICE] = ()
+    prices: Annotated[str | None, PRICE_FILE] = None
     limit: Annotated[int | None, Ge(1), option("At most this many rows.", panel=TABLE, ours=True, common=True)] = None
     format: Annotated[
         str,
@@ -55,8 +63,10 @@ def compare(words: Sequence[str]) -> int:
     """Compare storage formats, cache types, parallel sizes, contexts and cards for one model or several.
 
     --gpu, --quantization, --kv-cache-dtype, --tensor-parallel-size and --max-model-len take several values, separated
-    by commas; every other option is as for serve. * marks the Pareto set: no other row of the same model, card and
-    context has both less weight memory and more requests. csv and json stream: a million rows take constant memory.
+    by commas; every other option is as for serve. Without formats and types of cache the usual ones are compared: as
+    stored, fp8, AWQ, GPTQ, NVFP4 where the card has it, on llama.cpp the usual mixes. * marks the Pareto set: no other
+    row of the same model, card and context has less weight memory, more requests and better published quality; formats
+    without evidence have no mark. csv and json stream: a million rows take constant memory.
 
     Several engines (--engine vllm,sglang,tensorrt-llm) are set side by side for one model, card and load, with which
     term makes them differ.
@@ -101,13 +111,20 @@ def compare(words: Sequence[str]) -> int:
             fits = fits or workload.accepts(cell.verdict)
             yield cell
 
+    prices = all_prices(listing.prices, listing.price)
+    notes = unused_notes(prices, [card.gpu.id for card in grid.deployments if card.gpu is not None])
     cells: Iterable[Cell] = noticed(_with_progress(grid_cells(grid), grid.cells))
     if listing.fits_only:
         cells = fitting(cells)
     if listing.sort is not None:
         print(
             render_comparison(
-                ordered(cells, listing.sort, listing.limit), format=listing.format, query=query, width=width
+                ordered(cells, listing.sort, listing.limit),
+                format=listing.format,
+                query=query,
+                width=width,
+                prices=prices,
+                notes=notes,
             )
         )
     elif grid.cells <= MOST_SORTED or listing.format in ("table", "markdown", "html"):
@@ -116,7 +133,8 @@ def compare(words: Sequence[str]) -> int:
                 f"{grid.cells:,} cells are too many for a table: use --sort with --limit, or --format csv or json",
                 field="format",
             )
-        print(render_comparison(list(cells)[: listing.limit], format=listing.format, query=query, width=width))
+        shown = list(cells)[: listing.limit]
+        print(render_comparison(shown, format=listing.format, query=query, width=width, prices=prices, notes=notes))
     else:
         for piece in stream(cells, format=listing.format, query=query):
             sys.stdout.write(piece)
@@ -138,11 +156,19 @@ def _grid(engine: Engine, parsed: Parsed, workload: Workload) -> Grid:
         cards = [{name: value for name, value in card.items() if name != "gpu_memory_bytes"} for card in cards]
         cards.append(single)
     deployments = [engine.deployment(replace(parsed, given=card)) for card in cards]
-    quantizations = list(parsed.given.get(axes.quantization, (None,)))
+    asking = parsed.record(Asking)
+    if not parsed.positional:
+        raise UsageError("no MODEL: give one model or several", field="model")
+    loaded = [load_model(name, assume_family=asking.assume_family) for name in parsed.positional]
+    usual = not {axes.quantization, axes.cache} & set(parsed.given)
+    if usual:
+        quantizations, cache_dtypes = _usual_formats(engine, loaded, deployments), list(axes.caches)
+    else:
+        quantizations = list(parsed.given.get(axes.quantization, (None,)))
+        cache_dtypes = list(parsed.given.get(axes.cache, axes.caches[:1]))
     for name in quantizations:
         if name is not None:
             check_export_name(name)
-    cache_dtypes = list(parsed.given.get(axes.cache, ("auto",)))
     for name in cache_dtypes:
         cache_format(name, None)
     sizes = list(parsed.given.get(axes.ways, (1,)))
@@ -153,10 +179,10 @@ def _grid(engine: Engine, parsed: Parsed, workload: Workload) -> Grid:
     if any(length is None or length < 1 for length in lengths):
         option_name = input_named(engine.Deployment, axes.length).spelling
         raise UsageError(f"{option_name} must be numbers of tokens such as 8192 or 32K", field=axes.length)
-    asking = parsed.record(Asking)
-    if not parsed.positional:
-        raise UsageError("no MODEL: give one model or several", field="model")
-    loaded = [load_model(name, assume_family=asking.assume_family) for name in parsed.positional]
+    if not lengths:
+        longest = min(model.longest_request for model in loaded)
+        lengths = sorted({min(length, longest) for length in _USUAL_LENGTHS}) if usual else [longest]
+    count = len(loaded) * len(deployments) * len(quantizations) * len(cache_dtypes) * len(sizes) * len(lengths)
     return Grid(
         engine=engine,
         models=loaded,
@@ -164,9 +190,20 @@ def _grid(engine: Engine, parsed: Parsed, workload: Workload) -> Grid:
         quantizations=quantizations,
         cache_dtypes=cache_dtypes,
         ways=sizes,
-        lengths=lengths or [min(model.longest_request for model in loaded)],
+        lengths=lengths,
         workload=workload,
+        speeds=count <= _MOST_SPEEDS,
     )
+
+
+def _usual_formats(engine: Engine, models: Sequence[Model], deployments: Sequence[Any]) -> list[str | None]:
+    """As stored, and what people compare on these cards where every checkpoint is plain."""
+    if not engine.axes.quantization or any(
+        model.spec.quantization_config is not None or model.stored for model in models
+    ):
+        return [None]
+    names = dict.fromkeys(name for card in deployments for name, _ in engine.usual_formats(card.gpu))
+    return [None, *names]
 
 
 def _with_progress(cells: Iterator[Cell], total: int) -> Iterator[Cell]:

@@ -23,7 +23,7 @@ from planner.report.pick import render_models, render_picks, render_runs
 from planner.report.printer import Width
 from planner.serving.pick.candidates import Pick, best_format_each, candidate_cards, picks, ranked
 from planner.serving.pick.models import Wanted, by_parameters, models_that_run
-from planner.serving.prices import PRICE, Prices, listed_prices, stated_prices, unused_prices
+from planner.serving.prices import PRICE, PRICE_FILE, Prices, all_prices, unused_notes
 from planner.standard_input import read_standard_input
 
 PICK: Final = "Pick"
@@ -55,15 +55,7 @@ class Choice:
         tuple[str, ...], option("Formats to try; none is as stored.", panel=PICK, ours=True, common=True)
     ] = ()
     price: Annotated[tuple[str, ...], PRICE] = ()
-    prices: Annotated[
-        str | None,
-        option(
-            "CSV file: card,provider,usd_per_hour,date[,tier,gpus,region,currency,source].",
-            panel=PICK,
-            ours=True,
-            common=True,
-        ),
-    ] = None
+    prices: Annotated[str | None, PRICE_FILE] = None
     task: Annotated[
         str,
         option(
@@ -166,7 +158,7 @@ def _formats(choice: Choice) -> tuple[str | None, ...] | None:
 
 
 def _prices(choice: Choice) -> Prices:
-    return {**(listed_prices(choice.prices) if choice.prices else {}), **stated_prices(choice.price)}
+    return all_prices(choice.prices, choice.price)
 
 
 def _pick_card(engine: Engine, parsed: Parsed, choice: Choice, workload: Workload) -> int:
@@ -194,9 +186,7 @@ def _pick_card(engine: Engine, parsed: Parsed, choice: Choice, workload: Workloa
             prices=prices,
         )
     )
-    notes = assumed + [
-        f"the price of {card} is used by no row" for card in unused_prices(prices, [p.gpu.id for p in found])
-    ]
+    notes = assumed + unused_notes(prices, [one.gpu.id for one in found])
     everything = choice.format in ("json", "csv")
     shown = ranked(found) if everything else best_format_each(found)[: choice.limit]
     query: dict[str, object] = {

@@ -14,10 +14,11 @@ from planner.contract.lengths import Lengths, parse_lengths, write_lengths
 from planner.errors import UsageError
 from planner.hardware.gpus import find_gpu
 from planner.model.load import load_model
+from planner.report.printer import Width
 from planner.report.size import curve_chart, curve_csv, render_fleet
 from planner.serving.curves import CurvePoint, context_curve, user_curve
 from planner.serving.fleet import Candidate, Demand, size_fleet
-from planner.serving.prices import PRICE, stated_prices
+from planner.serving.prices import PRICE, PRICE_FILE, all_prices
 from planner.serving.redundancy import Redundancy, parse_redundancy
 
 # assumed where the user names no card: what clouds rent most
@@ -82,6 +83,7 @@ class Load:
         int, Ge(1), Le(1024), option("GPUs of one machine.", panel=FLEET, ours=True, common=True)
     ] = 8
     price: Annotated[tuple[str, ...], PRICE] = ()
+    prices: Annotated[str | None, PRICE_FILE] = None
     curve: Annotated[
         str | None,
         option(
@@ -96,6 +98,7 @@ class Load:
         str,
         option("How to print.", panel=FLEET, ours=True, common=True, choices=FORMATS),
     ] = "table"
+    wide: Annotated[bool, option("Print all columns, however wide.", panel=FLEET, ours=True)] = False
 
 
 def size(words: Sequence[str]) -> int:
@@ -120,7 +123,7 @@ def size(words: Sequence[str]) -> int:
     base = engine.deployment(replace(parsed, given={**single, "gpu": cards[0].id}))
     if getattr(base, "max_model_len", None) == -1:
         raise UsageError("--max-model-len must be a number of tokens here", field="max_model_len")
-    prices = {card: price.usd_per_hour for card, price in stated_prices(load.price).items()}
+    prices = all_prices(load.prices, load.price)
     candidates, rejected = size_fleet(
         engine,
         load_model(parsed.positional[0], assume_family=parsed.record(Asking).assume_family),
@@ -148,12 +151,13 @@ def size(words: Sequence[str]) -> int:
             "growth": f"{load.growth:.0%}",
             "gpus": [card.name for card in cards],
             "gpus_per_node": load.gpus_per_node,
-            "prices": {name or "every card": value for name, value in prices.items()},
+            "prices": {name or "every card": one.usd_per_hour for name, one in prices.items()},
             "engine": engine.name,
             "engine_version": base.engine_version,
         }
+        width: Width = None if load.wide else "terminal"
         charts = [_chart(candidate, load.curve) for candidate in candidates] if load.curve else []
-        print(render_fleet(candidates, rejected, charts, prices=prices, query=query, format=load.format))
+        print(render_fleet(candidates, rejected, charts, prices=prices, query=query, format=load.format, width=width))
     return 0 if candidates else 1
 
 

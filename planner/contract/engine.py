@@ -87,6 +87,7 @@ class Axes:
     Args:
         slots: where requests at once are a matter of the command alone: how many there are.
         length_of_all: `length` is that of all slots together.
+        caches: types of cache that people compare, the engine's own default first.
         on_cards: inputs that keep every weight on the cards, of an engine that would else move some to the host.
     """
 
@@ -96,6 +97,7 @@ class Axes:
     length: str = ""
     slots: str = ""
     length_of_all: bool = False
+    caches: tuple[str, ...] = ("auto", "fp8")
     on_cards: tuple[tuple[str, object], ...] = ()
 
 

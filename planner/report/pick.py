@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from planner.contract.plan import VERDICTS
 from planner.errors import PlannerError
-from planner.memory.quality.evidence import bands, in_words, rows_of
+from planner.memory.quality.evidence import band_rows, kept_in_short
 from planner.report.printer import Width, command, printed
 from planner.report.rows import JSON_SCHEMA, Column, render_rows
 from planner.serving.pick.candidates import Pick
@@ -128,19 +128,8 @@ def _row(pick: Pick, prices: Prices) -> dict[str, object]:
         "total_bytes": pick.total_bytes,
         "format": pick.quantization or "as stored",
         "weight_bits": round(pick.weight_bits, 2),
-        "quality": in_words(pick.quantization, "weights", plan.model.parameters),
-        "quality_bands": [
-            {
-                "metric": band.metric,
-                "min": band.least,
-                "median": band.median,
-                "max": band.most,
-                "n": band.n,
-                "sources": band.sources,
-                "date": band.newest,
-            }
-            for band in bands(rows_of(pick.quantization or "", "weights", plan.model.parameters))
-        ],
+        "quality": kept_in_short(pick.quantization, "weights", plan.model.parameters),
+        "quality_bands": band_rows(pick.quantization, "weights", plan.model.parameters),
         "evidence_enough": pick.proven,
         "max_model_len": plan.max_model_len,
         "max_model_len_that_fits": plan.cache.longest,
@@ -190,7 +179,7 @@ _CARD_COLUMNS = (
     Column(field="gpus", heading="GPUs", right=True),
     Column(field="total_bytes", heading="GiB", right=True, text=_gib, importance=5),
     Column(field="format", heading="format"),
-    Column(field="quality", heading="kept (min-median-max)", importance=4),
+    Column(field="quality", heading="kept", importance=4),
     Column(field="max_model_len_that_fits", heading="context", right=True, importance=2),
     Column(field="concurrency", heading="at once", right=True),
     Column(field="tokens_per_second_best", heading="tok/s", right=True, text=_speed, importance=3),

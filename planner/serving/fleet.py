@@ -27,6 +27,8 @@ _LARGEST_BATCH: Final = 1 << 14
 # pipeline stages tried, each a node, when one node does not hold the model
 _STAGES: Final = (2, 3, 4)
 SECONDS_A_DAY: Final = 86_400
+# what the command has room for where no length is given: several turns, as assistants are set up with
+CONVERSATION_TOKENS: Final = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,16 +198,7 @@ def _candidate(
     each, stages = layout.cards, layout.stages
     points = request_lengths(demand.input_lengths, demand.output_lengths)
     admission = admission_point(points) or max(points, key=lambda point: point[1])
-    length = getattr(base, engine.axes.length) or min(admission[1], model.longest_request)
-    deployment = replace(
-        base,
-        gpu=card,
-        gpu_memory_bytes=None,
-        **{engine.axes.length: length},
-        **layout.changes,
-    )
-    lengths = Workload(input_len=demand.input_lengths, output_len=demand.output_lengths)
-    plan = engine.plan(model, deployment, lengths)
+    length, plan = _planned(engine, model, base, demand, card, layout, admission[1])
     if admission[1] > length and admission[0] != "mean":
         return f"requests of {admission[1]:,} tokens are longer than max_model_len {length:,}: the server refuses them"
     if not plan.accepted:
@@ -250,6 +243,26 @@ def _candidate(
         input_tokens=read,
         output_tokens=written,
     )
+
+
+def _planned(
+    engine: Engine, model: Model, base: Any, demand: Demand, card: Gpu, layout: Layout, admitted: int
+) -> tuple[int, ServingPlan]:
+    """(longest request, plan): as given, else room for a conversation, where that does not fit for the request alone.
+
+    Engines that reserve the context of every slot are given what a request takes.
+    """
+    axes, lengths = engine.axes, Workload(input_len=demand.input_lengths, output_len=demand.output_lengths)
+    shortest = min(admitted, model.longest_request)
+    given = getattr(base, axes.length)
+    talk = shortest if axes.slots else min(max(admitted, CONVERSATION_TOKENS), model.longest_request)
+    tried = [given] if given else list(dict.fromkeys((talk, shortest)))
+    for length in tried:
+        asked = replace(base, gpu=card, gpu_memory_bytes=None, **{axes.length: length}, **layout.changes)
+        plan = engine.plan(model, asked, lengths)
+        if plan.accepted:
+            break
+    return length, plan
 
 
 def nodes(replicas: int, gpus: int, gpus_per_node: int) -> int:

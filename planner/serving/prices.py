@@ -10,21 +10,26 @@ from pathlib import Path
 from typing import Final
 
 from planner.contract.inputs import option
-from planner.errors import SourceError, UsageError
+from planner.errors import SourceError, UnknownGpu, UsageError
 from planner.hardware.gpus import find_gpu
 
 _LARGEST_FILE: Final = 4 << 20
 _HIGHEST: Final = 1e9
 _OLD_DAYS: Final = 90
+_SECONDS_AN_HOUR: Final = 3600
 _REQUIRED: Final = ("card", "provider", "usd_per_hour", "date")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """Dollars an hour of one card, who asks it, and when it was read; "" where the user stated it."""
+    """Dollars an hour of one card, who asks it in which tier (spot, reserved), and when it was read.
+
+    Provider, tier and date are "" where the user stated the price.
+    """
 
     usd_per_hour: float
     provider: str = ""
+    tier: str = ""
     date: str = ""
 
     @property
@@ -34,7 +39,9 @@ class Price:
 
     def in_words(self, cards: int) -> str:
         """The price of so many cards, with provider and date."""
-        whence = f" ({self.provider} {self.date})" if self.provider else ""
+        whence = (
+            f" ({' '.join(part for part in (self.provider, self.tier, self.date) if part)})" if self.provider else ""
+        )
         return f"${self.usd_per_hour * cards:,.2f}/h{whence}{', older than 90 days' if self.old else ''}"
 
 
@@ -50,6 +57,12 @@ PRICE: Final = option(
     common=True,
     several=True,
     read=lambda text, _: tuple(text.split(",")),
+)
+PRICE_FILE: Final = option(
+    "CSV file: card,provider,usd_per_hour,date[,tier,gpus,region,currency,source].",
+    panel="Prices",
+    ours=True,
+    common=True,
 )
 
 
@@ -69,7 +82,7 @@ def stated_prices(texts: Iterable[str]) -> Prices:
             raise UsageError(f"--price is {text[:40]!r}; expected 2.5 or h100=2.5", field="price") from None
         if not 0 <= value < _HIGHEST:
             raise UsageError(f"--price is {text[:40]!r}; expected a price per GPU hour", field="price")
-        found[find_gpu(name).id if name else ""] = Price(usd_per_hour=value)
+        found[_card(name, f"--price {text[:40]}") if name else ""] = Price(usd_per_hour=value)
     return found
 
 
@@ -113,7 +126,21 @@ def _price(row: dict[str, str], where: str) -> tuple[str, Price]:
         ) from None
     if not 0 <= value < _HIGHEST:
         raise SourceError(f"{where}: {row['usd_per_hour'][:20]!r} is no price per hour")
-    return find_gpu(row["card"] or "").id, Price(usd_per_hour=value, provider=(row["provider"] or "")[:60], date=read)
+    tier = (row.get("tier") or "").strip()[:20]
+    provider = (row["provider"] or "").strip()[:60]
+    return _card(row["card"] or "", where), Price(usd_per_hour=value, provider=provider, tier=tier, date=read)
+
+
+def _card(name: str, where: str) -> str:
+    """The id of a card with a price.
+
+    Raises:
+        UnknownGpu: no such card, or several; says where the name stands.
+    """
+    try:
+        return find_gpu(name).id
+    except UnknownGpu as error:
+        raise UnknownGpu(f"{where}: {str(error).removeprefix('--gpu: ')}", field="price") from None
 
 
 def price_of(prices: Prices, card: str) -> Price | None:
@@ -124,3 +151,22 @@ def price_of(prices: Prices, card: str) -> Price | None:
 def unused_prices(prices: Prices, cards: Sequence[str]) -> list[str]:
     """Cards with a price that no candidate uses."""
     return [card for card in prices if card and card not in cards]
+
+
+def usd_per_million(usd_per_hour: float, tokens_per_second: float) -> float:
+    """Dollars of a million tokens that come at that rate."""
+    return usd_per_hour * 1e6 / (_SECONDS_AN_HOUR * tokens_per_second)
+
+
+def all_prices(path: str | None, stated: Iterable[str]) -> Prices:
+    """Prices of a file and of the line; what is stated on the line wins.
+
+    Raises:
+        SourceError, UsageError, UnknownGpu: as `listed_prices` and `stated_prices`.
+    """
+    return {**(listed_prices(path) if path else {}), **stated_prices(stated)}
+
+
+def unused_notes(prices: Prices, cards: Sequence[str]) -> list[str]:
+    """What is said of prices that no row uses."""
+    return [f"the price of {card} is used by no row" for card in unused_prices(prices, cards)]

@@ -41,6 +41,7 @@ class LlamaCpp:
         length="ctx_size",
         slots="parallel",
         length_of_all=True,
+        caches=("f16", "q8_0"),
         on_cards=(("n_gpu_layers", "999"),),
     )
     lever_table: Final = "planner.engines.llama_cpp.tables:levers.csv"

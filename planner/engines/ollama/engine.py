@@ -30,7 +30,13 @@ class Ollama:
     name: Final = "ollama"
     title: Final = "Ollama"
     Deployment: Final = OllamaDeployment
-    axes: Final = Axes(quantization="quantization", cache="kv_cache_type", length="num_ctx", slots="num_parallel")
+    axes: Final = Axes(
+        quantization="quantization",
+        cache="kv_cache_type",
+        length="num_ctx",
+        slots="num_parallel",
+        caches=("f16", "q8_0"),
+    )
     lever_table: Final = ""
 
     @property

@@ -54,7 +54,13 @@ class Sglang:
     name: Final = "sglang"
     title: Final = "SGLang"
     Deployment: Final = SglangDeployment
-    axes: Final = Axes(quantization="quantization", cache="kv_cache_dtype", ways="tp_size", length="context_length")
+    axes: Final = Axes(
+        quantization="quantization",
+        cache="kv_cache_dtype",
+        ways="tp_size",
+        length="context_length",
+        caches=("auto", "fp8_e4m3"),
+    )
     lever_table: Final = "planner.engines.sglang.tables:levers.csv"
 
     @property

@@ -67,6 +67,18 @@ class Serve(Advised):
     notes: list[str]
 
 
+class QualityBand(Part):
+    """Published rows of a format at a model's size, of one metric."""
+
+    metric: str
+    min: float
+    median: float
+    max: float
+    n: int
+    sources: int
+    date: str
+
+
 class CompareRow(Part):
     """One combination; sizes of one GPU, the fullest. Figures that a refused row did not reach are null."""
 
@@ -84,7 +96,27 @@ class CompareRow(Part):
     concurrency: int | None
     verdict: Verdict
     reason: str
-    pareto: bool | None = Field(None, description="no other row of its model, card and context beats it in both")
+    weight_format: str | None = Field(description="the format asked for; null as stored")
+    cache_type: str | None = Field(description="the type of cache asked for; null the engine's default")
+    parameters: int
+    tokens_per_second_low: float | None = Field(description="of one request at half the length")
+    tokens_per_second_best: float | None
+    tokens_per_second_high: float | None
+    batch_tokens_per_second_low: float | None = Field(description="of all requests that fit at once")
+    batch_tokens_per_second_best: float | None
+    batch_tokens_per_second_high: float | None
+    kept: str | None = Field(None, description="median of what is published of the formats, in short")
+    quality: str | None = Field(None, description="the same with how many rows")
+    weight_quality: list[QualityBand] | None = None
+    cache_quality: list[QualityBand] | None = None
+    usd_per_hour: float | None = None
+    price: str | None = None
+    usd_per_million_low: float | None = Field(None, description="of a million output tokens, all requests running")
+    usd_per_million_best: float | None = None
+    usd_per_million_high: float | None = None
+    pareto: bool | None = Field(
+        None, description="no other row of its model, card and context beats it in memory, requests and quality"
+    )
 
 
 class Compare(Part):

@@ -11,15 +11,15 @@ from planner.contract.plan import ServingPlan
 from planner.contract.workload import Workload
 from planner.errors import PlannerError
 from planner.hardware.gpus import Gpu, load_gpus
+from planner.memory.cache.kv_cache import sequence_cost
 from planner.memory.quality.evidence import has_evidence
+from planner.memory.work import Work
 from planner.model.model import Model
+from planner.model.tensor import Role
 from planner.serving.prices import Prices, price_of
-from planner.units import GIB
 
 # Laptops, modified cards and machines with unified memory are no cards to rent or to buy one of; they can be owned.
 _LEFT_OUT: Final = ("laptop", "mod", "mobile")
-# How far the driver's context, communicators and graphs of two cards lie apart (contexts.csv, the engines' tables).
-_CARDS_DIFFER_BYTES: Final = 4 * GIB
 # vLLM docs, GPU installation: compute capability 7.0 or higher
 _OLDEST: Final = (7, 0)
 
@@ -131,15 +131,14 @@ def _fewest(
     """The first layout that is accepted.
 
     Args:
-        needs: bytes of card that a format and layout were found to need at least; a card that has less by more than
-            cards differ in what drivers and graphs take is passed over.
+        needs: bytes that a format and layout need on any card; a card that has less is passed over.
     """
     axis = engine.axes.quantization
     for layout in layouts:
         if layout.cards > most:
             return None
         key = (quantization, layout.cards, layout.stages)
-        if needs.get(key, 0) > card.total_memory_bytes + _CARDS_DIFFER_BYTES:
+        if needs.get(key, 0) > card.total_memory_bytes:
             continue
         changes = (
             dict(engine.axes.on_cards) | dict(layout.changes) | ({axis: quantization} if axis and quantization else {})
@@ -150,11 +149,26 @@ def _fewest(
             continue
         if plan.accepted:
             return layout, plan
-        if plan.verdict == "does_not_fit":
-            needs[key] = max(needs.get(key, 0), card.total_memory_bytes + plan.shortfall_bytes)
+        if plan.verdict == "does_not_fit" and key not in needs:
+            needs[key] = _least_bytes(plan)
         if plan.verdict == "refused" and plan.startup_error is not None and plan.startup_error.kind == "device":
             return None
     return None
+
+
+def _least_bytes(plan: ServingPlan) -> int:
+    """Weights and the asked requests' cache on the fullest card: what no card can do without, whatever its driver,
+    graphs and activations take. 0 where the engine does not say."""
+    work = getattr(plan, "work", None)
+    if not isinstance(work, Work):
+        return 0
+    length = plan.workload.admission[1] if plan.workload.admission else plan.max_model_len
+    each = max(plan.workload.concurrency, 1)
+    return max(
+        sum(size for role, size in stage.weights if role is not Role.EMBEDDING)
+        + each * sequence_cost(stage.caches, length).total_bytes
+        for stage in work.stages
+    )
 
 
 def ranked(found: Iterable[Pick]) -> list[Pick]:

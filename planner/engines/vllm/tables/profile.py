@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final, Literal, TypedDict
 
@@ -130,6 +130,7 @@ class EngineProfile:
     source: str
 
 
+@lru_cache(maxsize=64)
 def parse_version(text: str) -> tuple[int, int, int]:
     """(major, minor, patch) of "0.19", "v0.19.1", "0.7.3.dev233".
 
