@@ -204,7 +204,8 @@ def _pick_model(engine: Engine, parsed: Parsed, choice: Choice, workload: Worklo
         named = ", ".join(f"{one.count} x {one.gpu.name}" for one in cards)
         raise UsageError(
             f"--gpu names unequal cards ({named}): {engine.title} shares a model over equal ones only; ask for one kind"
-            " at a time",
+            " at a time, or for one model with llama.cpp, which splits layers over unequal cards: serve MODEL --engine"
+            " llama.cpp --gpus 4090,3090",
             field="gpu",
         )
     base = _base(engine, parsed, cards[0].gpu.id)

@@ -7,16 +7,17 @@ from collections.abc import Mapping, Sequence
 
 from planner.contract.plan import VERDICTS
 from planner.errors import PlannerError
-from planner.memory.quality.evidence import band_rows, kept_in_short
+from planner.memory.quality.evidence import band_rows, kept_in_short, sentences
 from planner.report.printer import Width, command, printed
 from planner.report.rows import JSON_SCHEMA, Column, render_rows
 from planner.serving.pick.candidates import Pick
 from planner.serving.pick.fine_tunes import FineTunePick
-from planner.serving.prices import Prices, price_of
+from planner.serving.prices import Prices, price_of, usd_per_million
 from planner.serving.throughput import decode_step
 from planner.units import gib
 
 _SIDES = ("low", "best", "high")
+_LEGEND = "published (least to median to most; tasks: share of the score that is kept):"
 
 
 def render_picks(
@@ -106,13 +107,20 @@ def _rendered(
     if format == "json":
         document = {"schema": JSON_SCHEMA, "query": dict(query), "rows": rows, "notes": list(notes)}
         return json.dumps(document, indent=1, ensure_ascii=False)
-    shown = [column for column in columns if column is not _PRICE or any(row.get("price") for row in rows)]
+    shown = [column for column in columns if column not in (_PRICE, _COST) or any(row.get("price") for row in rows)]
     text = render_rows(rows, columns=shown, format=format, query=query, width=width, title="Pick")
     if format in ("csv", "html"):
         return text
     if not rows:
         return empty
-    parts = [text, *(printed([f"note: {note}"], width) for note in notes)]
+    published = dict.fromkeys(
+        sentences(pick.quantization, "weights", pick.plan.model.parameters)
+        for pick in picks
+        if pick.quantization is not None and len({one.plan.model.id for one in picks}) == 1
+    )
+    legend = [_LEGEND, *(f"  {one}" for one in published)] if published else []
+    blocks = [legend, *([f"note: {note}"] for note in notes)]
+    parts = [text, *(printed(block, width) for block in blocks if block)]
     if picks:
         parts.append(command(picks[0].command, width))
     return "\n\n".join(parts)
@@ -138,6 +146,7 @@ def _row(pick: Pick, prices: Prices) -> dict[str, object]:
         "host_bytes": plan.load.host_bytes,
         "verdict": plan.verdict,
         "usd_per_hour": pick.usd_per_hour,
+        **{f"usd_per_million_{side}": cost for side, cost in _costs(pick).items()},
         "price": None if price is None else price.in_words(pick.cards),
         "command": pick.command,
     }
@@ -150,6 +159,18 @@ def _speeds(pick: Pick) -> dict[str, float]:
     except (PlannerError, AttributeError):
         return {}
     return {side: round(1 / step.at(side), 1) for side in _SIDES}
+
+
+def _costs(pick: Pick) -> dict[str, float | None]:
+    """Dollars of a million output tokens with all requests running; None without a price or a speed."""
+    plan, running = pick.plan, max(1, int(pick.plan.cache.max_concurrency))
+    if pick.usd_per_hour is None:
+        return dict.fromkeys(_SIDES)
+    try:
+        step = decode_step(plan, sequences=running, context=plan.max_model_len // 2)
+    except PlannerError:
+        return dict.fromkeys(_SIDES)
+    return {side: round(usd_per_million(pick.usd_per_hour, running / step.at(side)), 4) for side in _SIDES}
 
 
 def _gib(value: object) -> str:
@@ -168,12 +189,17 @@ def _speed(value: object) -> str:
     return f"{value:.0f}" if isinstance(value, float) else "-"
 
 
+def _usd(value: object) -> str:
+    return f"{value:.2f}" if isinstance(value, float) else "-"
+
+
 def _verdict(value: object) -> str:
     return VERDICTS[str(value)]
 
 
 _VERDICT = Column(field="verdict", heading="verdict", text=_verdict)
 _PRICE = Column(field="price", heading="price")
+_COST = Column(field="usd_per_million_best", heading="$/M tok", right=True, text=_usd, importance=1)
 _CARD_COLUMNS = (
     Column(field="gpu", heading="card", text=_card),
     Column(field="gpus", heading="GPUs", right=True),
@@ -184,10 +210,11 @@ _CARD_COLUMNS = (
     Column(field="concurrency", heading="at once", right=True),
     Column(field="tokens_per_second_best", heading="tok/s", right=True, text=_speed, importance=3),
     _VERDICT,
+    _COST,
     _PRICE,
 )
 _MODEL_COLUMNS = (
     Column(field="model", heading="model"),
     Column(field="parameters", heading="size", right=True, text=_billions),
-    *_CARD_COLUMNS[3:-1],
+    *_CARD_COLUMNS[3:-2],
 )

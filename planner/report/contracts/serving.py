@@ -157,7 +157,10 @@ class SizeRow(Part):
     output_tokens_per_day_best: int
     output_tokens_per_day_high: int
     cost_per_day: float | None
-    cost_per_million_output_tokens: Any
+    price: str | None
+    cost_per_million_output_tokens: float | None
+    cost_per_million_output_tokens_low: float | None
+    cost_per_million_output_tokens_high: float | None
     verdict: Verdict
     evidence: str
     command: str
