@@ -17,11 +17,9 @@ from typing import Final
 from planner.errors import UnsupportedQuantization
 from planner.memory.format_table import weight_format
 from planner.memory.formats import (
-    BitsPerWeight,
     FlatBlocks,
     Grouped,
     Microscaled,
-    RowBlocks,
     Scaled,
     WeightFormat,
     WithCopy,
@@ -33,10 +31,6 @@ _MARLIN_BITS: Final = (4, 8)
 _MARLIN_GROUPS: Final = (0, 32, 64, 128)
 _MARLIN_CAPABILITY: Final = (8, 0)
 _FP8_CAPABILITY: Final = (8, 9)
-_LAST_WITH_GGUF: Final = (0, 22, 1)
-_FIRST_WITH_MLA: Final = (0, 7, 0)
-# vLLM pull request 19742: double-quantised scales are expanded while loading, no longer in each forward.
-_FIRST_EXPANDING_SCALES: Final = (0, 9, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +62,6 @@ MXFP4_PADDING: Final = {
     "triton-strided": Mxfp4Padding(64, 1, float_biases=True),
 }
 _NVFP4_SCALE_TILE: Final = (128, 4)
-_ENGINES_LIKE_VLLM: Final = ("vllm", "sglang")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,20 +69,14 @@ class Engine:
     """What decides how weights are stored.
 
     Args:
-        name, version: "vllm", (0, 19, 0).
         compute_capability: of the GPU.
         mxfp4_backend: key of MXFP4_PADDING.
+        expands_scales: bitsandbytes' double-quantised scales are held in fp32.
     """
 
-    name: str
-    version: tuple[int, ...]
     compute_capability: tuple[int, int]
     mxfp4_backend: str
-
-    @property
-    def expands_scales(self) -> bool:
-        """bitsandbytes' double-quantised scales are held in fp32."""
-        return self.name == "vllm" and self.version >= _FIRST_EXPANDING_SCALES
+    expands_scales: bool
 
     def stored(self, tensor: Tensor, found: WeightFormat) -> WeightFormat:
         """The format that this tensor has in memory."""
@@ -186,22 +173,22 @@ class Loaded:
 def runtime_scheme(
     scheme: WeightScheme,
     *,
-    engine: str = "vllm",
-    version: tuple[int, ...] = (0, 19, 0),
     compute_capability: tuple[int, int] | None = (9, 0),
     backend: str | None = None,
+    expands_scales: bool = False,
+    absorbs: bool = False,
 ) -> WeightScheme:
-    """The scheme as the engine holds it in memory after loading; other engines than vLLM and SGLang: as in the file.
+    """The scheme as an engine with Marlin's and Triton's kernels holds it in memory after loading.
 
     Args:
         compute_capability: of the GPU; None is taken as Hopper.
-        backend: MoE kernels for MXFP4, a key of MXFP4_PADDING (None: what vLLM chooses for the GPU).
+        backend: MoE kernels for MXFP4, a key of MXFP4_PADDING (None: what is chosen for the GPU).
+        expands_scales: bitsandbytes' double-quantised scales are held in fp32.
+        absorbs: MLA's quantised up-projection is held a second time in 16 bit.
 
     Raises:
-        UnsupportedQuantization: a format that this engine version does not read, or an unknown backend.
+        UnsupportedQuantization: an unknown backend.
     """
-    if engine not in _ENGINES_LIKE_VLLM:
-        return scheme
     capability = compute_capability or (9, 0)
     if backend is None:
         backend = "triton" if capability[0] == 9 else "trtllm" if capability[0] == 10 else "marlin"
@@ -210,10 +197,7 @@ def runtime_scheme(
             f"MXFP4 backend {backend!r} is not known; one of {', '.join(MXFP4_PADDING)}", field="backend"
         )
     formats = scheme.assignment.formats if scheme.assignment is not None else ()
-    if engine == "vllm":
-        _refuse(formats, version)
-    holder = Engine(name=engine, version=version, compute_capability=capability, mxfp4_backend=backend)
-    absorbs = engine == "vllm" and version >= _FIRST_WITH_MLA
+    holder = Engine(compute_capability=capability, mxfp4_backend=backend, expands_scales=expands_scales)
     loaded = Loaded(
         checkpoint=scheme.assignment,
         plain=scheme.plain,
@@ -222,18 +206,6 @@ def runtime_scheme(
         float_expert_biases=_has_mxfp4(formats) and MXFP4_PADDING[backend].float_biases,
     )
     return replace(scheme, assignment=loaded, notes=scheme.notes + _notes(formats, holder))
-
-
-def _refuse(formats: tuple[WeightFormat, ...], version: tuple[int, ...]) -> None:
-    for found in formats:
-        if isinstance(found, BitsPerWeight):
-            raise UnsupportedQuantization(f"vLLM does not read {found.name}; ExLlama does", field="quantization")
-        if isinstance(found, RowBlocks) and version > _LAST_WITH_GGUF:
-            raise UnsupportedQuantization(
-                f"vLLM {'.'.join(map(str, version))} no longer reads GGUF (0.22.1 was the last); plan with llama.cpp, "
-                "or choose another export",
-                field="quantization",
-            )
 
 
 def _notes(formats: tuple[WeightFormat, ...], engine: Engine) -> tuple[str, ...]:

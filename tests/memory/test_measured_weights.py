@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from planner.engines.vllm.model.storage import as_loaded
 from planner.errors import UnsupportedArchitecture
 from planner.memory.parallel.sharding import Parallelism
 from planner.memory.quantisation import plain_scheme, scheme_from_config, scheme_from_name
-from planner.memory.runtime import runtime_scheme
 from planner.memory.weights import stage_weights
 from planner.model.load import load_model
 from planner.units import GIB
@@ -51,9 +51,7 @@ def outcome(row: dict[str, str]) -> Outcome:
         scheme = plain_scheme(dtype)
     major, minor = row["compute_capability"].split(".")
     version = tuple(map(int, row["version"].split("."))) if row["version"] else (0, 19, 0)
-    loaded = runtime_scheme(
-        scheme, version=version, compute_capability=(int(major), int(minor)), backend=row["backend"] or None
-    )
+    loaded = as_loaded(scheme, version, compute_capability=(int(major), int(minor)), backend=row["backend"] or None)
     float_rope = dtype == "float32" or row["config"] in FLOAT_ROPE
     weights = stage_weights(
         spec,

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from planner.engines.vllm.model.storage import as_loaded
 from planner.errors import UnsupportedQuantization
 from planner.memory.parallel.sharding import Parallelism
 from planner.memory.quantisation import plain_scheme, scheme_from_config, scheme_from_name
-from planner.memory.runtime import runtime_scheme
 from planner.memory.weights import stage_weights
 from planner.model.load import load_model
 from planner.model.spec import ModelSpec
@@ -17,6 +17,7 @@ from planner.model.tensor import Role, Tensor
 from planner.model.tensors import tensors
 from planner.units import GIB
 
+NEW = (0, 19, 0)
 MATRIX = Tensor("model.layers.0.mlp.down_proj.weight", (4096, 11008), Role.MLP, linear=True)
 
 
@@ -32,7 +33,8 @@ def gpt_oss() -> ModelSpec:
 
 def held(spec: ModelSpec, config: dict[str, object], capability: tuple[int, int] = (9, 0), **options: object) -> int:
     scheme = scheme_from_config(replace(spec, quantization_config=config))
-    loaded = runtime_scheme(scheme, compute_capability=capability, **options)  # type: ignore[arg-type]
+    version = options.pop("version", NEW)
+    loaded = as_loaded(scheme, version, compute_capability=capability, **options)  # type: ignore[arg-type]
     return loaded.format_of(MATRIX).bytes(MATRIX.shape)
 
 
@@ -69,14 +71,14 @@ def test_absorbed_copies() -> None:
     kv_b = Tensor("model.layers.0.self_attn.kv_b_proj.weight", (128 * 256, 512), Role.ATTENTION, linear=True)
     # 128 heads x (128 + 128) x 512 x 2 B; W_UK and W_UV are views of it
     plain = plain_scheme("bfloat16")
-    assert runtime_scheme(plain).format_of(kv_b).bytes(kv_b.shape) == 33_554_432
+    assert as_loaded(plain, NEW).format_of(kv_b).bytes(kv_b.shape) == 33_554_432
     # stored as fp8 with a scale for each 128 x 128, and dequantised to 16 bit beside it
     values = {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
     spec = replace(load_model("deepseek-ai/DeepSeek-V3").spec, quantization_config=values)
     stored = 16_777_216 + (32_768 // 128) * (512 // 128) * 4
-    assert runtime_scheme(scheme_from_config(spec)).format_of(kv_b).bytes(kv_b.shape) == stored + 33_554_432
-    # another engine keeps only what the file has
-    assert runtime_scheme(plain, engine="llama.cpp").format_of(kv_b).bytes(kv_b.shape) == 33_554_432
+    assert as_loaded(scheme_from_config(spec), NEW).format_of(kv_b).bytes(kv_b.shape) == stored + 33_554_432
+    # MLA came with 0.7: before, only what the file has
+    assert as_loaded(scheme_from_config(spec), (0, 6, 6)).format_of(kv_b).bytes(kv_b.shape) == stored
 
 
 def test_gpt_oss_checkpoint(gpt_oss: ModelSpec) -> None:
@@ -102,7 +104,7 @@ def test_gpt_oss_checkpoint(gpt_oss: ModelSpec) -> None:
     ],
 )
 def test_gpt_oss_loaded(gpt_oss: ModelSpec, backend: str, tensor_parallel_size: int, logged_gib: float) -> None:
-    loaded = runtime_scheme(scheme_from_config(gpt_oss), backend=backend)
+    loaded = as_loaded(scheme_from_config(gpt_oss), NEW, backend=backend)
     parallelism = Parallelism(tensor_parallel_size=tensor_parallel_size)
     weights = stage_weights(gpt_oss, loaded, parallelism, rope_element_bytes=4)
     assert abs(weights.total_bytes / GIB / logged_gib - 1) <= 0.004
@@ -110,10 +112,10 @@ def test_gpt_oss_loaded(gpt_oss: ModelSpec, backend: str, tensor_parallel_size: 
 
 def test_formats_that_vllm_does_not_read(llama: ModelSpec) -> None:
     gguf = scheme_from_name("Q4_K_M", llama)
-    assert runtime_scheme(gguf, version=(0, 22, 1)).format_of(MATRIX) == gguf.format_of(MATRIX)
+    assert as_loaded(gguf, (0, 22, 1)).format_of(MATRIX) == gguf.format_of(MATRIX)
     with pytest.raises(UnsupportedQuantization, match="no longer reads GGUF"):
-        runtime_scheme(gguf, version=(0, 24, 0))
+        as_loaded(gguf, (0, 24, 0))
     with pytest.raises(UnsupportedQuantization, match="ExLlama"):
-        runtime_scheme(scheme_from_name("exl2-4.0bpw", llama))
+        as_loaded(scheme_from_name("exl2-4.0bpw", llama), NEW)
     with pytest.raises(UnsupportedQuantization, match="backend"):
-        runtime_scheme(gguf, backend="cuda")
+        as_loaded(gguf, NEW, backend="cuda")

@@ -47,7 +47,7 @@ def scheme_of(model: Model, resolved: Resolved) -> WeightScheme:
         )
     elif scheme is None:
         scheme = plain_scheme(dtype)
-    scheme = runtime_scheme(scheme, engine="sglang", version=release[:3], compute_capability=capability)
+    scheme = runtime_scheme(scheme, compute_capability=capability)
     model.memo[key] = scheme
     return scheme
 
