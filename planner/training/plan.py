@@ -123,11 +123,8 @@ def plan_training(
         (_ratio(resolved, phase.name) for phase in phases if phase.allocated_bytes == allocated), key=lambda r: r.best
     )
     outside = outside_parts(gpu, resolved, extra)
-    if extra.asleep and extra.outside_bytes:  # awake beside the states, asleep beside the update's peak
-        beside = max(phase.allocated_bytes for phase in phases if phase.engine_bytes)
-        woken = max(0, extra.outside_bytes + beside - allocated)
-        asleep = f"{extra.outside_formula}, asleep while the policy learns: what rollout has beyond the update's peak"
-        outside += (exact("generation_engine", woken, asleep, "trl 1.10 grpo_trainer.py vllm_enable_sleep_mode"),)
+    if extra.asleep and extra.outside_bytes:
+        outside += (_sleeping_engine(extra, phases, allocated),)
     low, best, high = (sum(part.at(side) for part in outside) for side in ("low", "best", "high"))
     reserved = max(_times(phase.allocated_bytes, _ratio(resolved, phase.name), "best") for phase in phases)
     least = max(_times(phase.allocated_bytes, _ratio(resolved, phase.name), "low") for phase in phases)
@@ -162,6 +159,14 @@ def plan_training(
         shortfall_bytes=max(0, needed_best - card),
         notes=tuple(dict.fromkeys(said)),
     )
+
+
+def _sleeping_engine(extra: Extra, phases: tuple[PhasePeak, ...], allocated_bytes: int) -> Component:
+    """A generation engine that is awake beside the states and asleep beside the update's peak."""
+    beside = max(phase.allocated_bytes for phase in phases if phase.engine_bytes)
+    woken = max(0, extra.outside_bytes + beside - allocated_bytes)
+    asleep = f"{extra.outside_formula}, asleep while the policy learns: what rollout has beyond the update's peak"
+    return exact("generation_engine", woken, asleep, "trl 1.10 grpo_trainer.py vllm_enable_sleep_mode")
 
 
 def _memory(
