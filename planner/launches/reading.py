@@ -10,6 +10,7 @@ from planner.launches.cleaning import clean_launch
 from planner.launches.context import Context, Surroundings
 from planner.launches.documents import Map, as_map, read_json, read_yaml
 from planner.launches.engines.files import sglang_config
+from planner.launches.engines.llama_cpp import read_kobold_settings
 from planner.launches.engines.others import read_trtllm_options
 from planner.launches.engines.server import config_given, start_plan
 from planner.launches.engines.vllm import read_config_file
@@ -274,6 +275,8 @@ def _of_form(context: Context, form: str, node: Map) -> None:
             sglang_config(context, node)
         else:
             _keep(context, read_config_file(context, node, Surroundings()))
+    elif form == "koboldcpp-settings":
+        _keep(context, read_kobold_settings(context, node))
     elif form == "tensorrt-llm-options":
         plan = start_plan(context, "tensorrt-llm", Surroundings(), {})
         read_trtllm_options(context, plan, node, context.file)

@@ -142,6 +142,8 @@ def form_of_map(keys: Iterable[str], document: Map | None = None) -> str | None:
         return "helm-llm-d"
     if "models" in found and (document is None or _has_commands(document)):
         return "llama-swap"
+    if {"contextsize", "gpulayers"} <= found:
+        return "koboldcpp-settings"
     if "distributed_type" in found or "compute_environment" in found:
         return "accelerate"
     if "base_model" in found and found & set(_AXOLOTL):

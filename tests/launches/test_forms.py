@@ -542,3 +542,14 @@ def test_programs_that_run_llama_cpp_are_planned_by_its_options(text: str, expec
 
     words = serve_words(read(text).plans[0], {})
     assert " ".join(words[words.index("llama.cpp") + 1 :]) == expected
+
+
+def test_koboldcpps_saved_settings_are_no_config_of_vllm() -> None:
+    saved = {"model": "m.gguf", "contextsize": 32768, "gpulayers": -1, "flashattention": True, "quantkv": 2,
+             "tensor_split": None, "usecublas": ["normal"], "nommap": False, "sdmodel": "x"}  # fmt: skip
+    launch = read(json.dumps(saved), "my.kcpps")
+    [found] = launch.plans
+    assert (launch.form, found.tool, found.variant, found.model) == (
+        "koboldcpp-settings", "llama.cpp", "koboldcpp", "m.gguf"
+    )  # fmt: skip
+    assert values(found) == {"contextsize": 32768, "gpulayers": -1, "flashattention": True, "quantkv": 2}

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.launches.context import Context, Surroundings
+from planner.launches.documents import Map
 from planner.launches.engines.options import parse
-from planner.launches.engines.server import from_environment, read_given, start_plan
+from planner.launches.engines.server import from_environment, map_given, read_given, start_plan
 from planner.launches.engines.settling import settle_gpus, settle_model
 from planner.launches.record import LaunchPlan
 from planner.launches.shell.expansion import Argument, Variable
@@ -62,6 +63,18 @@ def read_llama(
         context.launch.need("model", f"the GGUF file {plan.model} is not here", settle="model")
     _llama_devices(context, plan, around, environment)
     return plan
+
+
+def read_kobold_settings(context: Context, node: Map) -> LaunchPlan | None:
+    """koboldcpp's saved settings (.kcpps): its options as keys; most touch no memory."""
+    words: list[Argument] = []
+    for one in map_given("koboldcpp", node):
+        if one.option is None or (one.option.kind == "switch" and one.negated):
+            continue
+        words += [Argument(one.option.spellings[0], one.line), *one.values]
+    if "model" not in node or not node["model"]:
+        words += [Argument(str(node.get("model_param") or ""), node.line_of("model_param"))]
+    return read_llama(context, [word for word in words if word.text], {}, Surroundings(), variant="koboldcpp")
 
 
 def _llama_sources() -> list[Any]:
