@@ -63,3 +63,9 @@ def test_no_family_on_any_config_breaks_an_engine() -> None:
         parts = [part for device in plan.devices for part in device.components if part.name == "weights" and part.best]
         assert {part.evidence for part in parts} <= {"assumed"}, (engine.name, family, values["model_type"])
     assert planned > 100
+
+
+def test_a_network_with_whole_layers_left_out_has_a_graph() -> None:
+    # found by the tour above: 162 layers of Nemotron Ultra, some with neither attention nor feed-forward
+    read, _ = evidence("llama.cpp", load_model("nvidia/Llama-3_1-Nemotron-Ultra-253B-v1"))
+    assert read["weights"] == "exact"

@@ -104,12 +104,14 @@ def _mix(context: Context, index: int, mixer: Mixer, x: Tensor) -> Tensor:
 def _pre(context: Context, index: int, layer: Layer, x: Tensor, rows: bool) -> Tensor:
     """x + mixer(norm(x)), then x + feed-forward(norm(x))."""
     graph = context.graph
+    if not layer.mixers and layer.feed_forward is None:
+        return x  # a searched network leaves whole layers out
     normed = context.norm(index, "attn_norm", x, _norm(layer, 0))
     mixed = _mix(context, index, layer.mixers[0], normed) if layer.mixers else None
-    if mixed is None:
-        assert layer.feed_forward is not None
+    if mixed is None and layer.feed_forward is not None:
         mixed = feed_forward(context, index, layer.feed_forward, normed)
         return graph.same("add", mixed, x)
+    assert mixed is not None
     if rows:
         mixed, x = (graph.get_rows(tensor, context.output_rows()) for tensor in (mixed, x))
     first = _sum(context, mixed, x, swapped=context.style.residual_first)
