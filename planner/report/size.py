@@ -113,7 +113,7 @@ def assumed(query: Mapping[str, object]) -> str:
     return (
         f"planned for requests of {query['input_len']} tokens in and {query['output_len']} out, each user with a"
         f" request running {busy}, growth of {query['growth']} and {spares} (--input-len, --output-len, --duty-cycle,"
-        " --growth, --redundancy); the time to the first token is the prompt alone, without a queue: prompts that come"
+        " --growth, --redundancy); the time to the first token is the prefill alone, without a queue: prompts that come"
         " together wait for each other"
     )
 
