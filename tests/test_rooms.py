@@ -7,8 +7,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1] / "planner"
 MOST_MODULES, MOST_LINES = 15, 80
-# one module for each kind of model
-WIDE_FOLDERS = {"model/families"}
+# one module for each kind of model, and one for each program whose messages are read
+WIDE_FOLDERS = {"model/families", "diagnosis/messages/wordings"}
 LONG_FUNCTIONS = {
     # an interpreter: one branch for each operation of the format
     "diagnosis/states/plain_pickle.py:_run",

@@ -162,7 +162,9 @@ def _grid(engine: Engine, parsed: Parsed, workload: Workload) -> Grid:
     loaded = [load_model(name, assume_family=asking.assume_family) for name in parsed.positional]
     usual = not {axes.quantization, axes.cache} & set(parsed.given)
     if usual:
-        quantizations, cache_dtypes = _usual_formats(engine, loaded, deployments), list(axes.caches)
+        quantizations = _usual_formats(engine, loaded, deployments)
+        # an engine without an input for it has one cache type
+        cache_dtypes = list(axes.caches if axes.cache else axes.caches[:1])
     else:
         quantizations = list(parsed.given.get(axes.quantization, (None,)))
         cache_dtypes = list(parsed.given.get(axes.cache, axes.caches[:1]))

@@ -17,11 +17,11 @@ from planner.contract.inputs import option
 from planner.contract.parser import parse
 from planner.errors import PlannerError, UsageError
 from planner.launches.around import host_shortfall
+from planner.launches.engines.variants import open_question, own_inputs
 from planner.launches.reading import read_launch
 from planner.launches.record import Launch, LaunchPlan, Settings
 from planner.launches.sharing import overcommitted
 from planner.launches.sources import Source, sources_of
-from planner.launches.variants import open_question, own_inputs
 from planner.launches.words import framework_of, serve_words, shares_nothing, spelled_of, takes, train_words
 from planner.report.launch import Planned, launch_csv, launches_json, launches_text
 from planner.report.printer import Width

@@ -11,8 +11,8 @@ from typing import Any, Final
 from planner.contract.engine import find_engine
 from planner.contract.inputs import inputs_of
 from planner.contract.parser import dashed
+from planner.launches.engines.variants import own_inputs
 from planner.launches.record import LaunchPlan
-from planner.launches.variants import own_inputs
 from planner.training.recipe import Recipe, frameworks
 
 # Options files' keys that the engine has an option of its own for.
