@@ -36,13 +36,14 @@ COMMANDS: Final = {
     "schema": ("planner.cli.lists.schema", "schema"),
     "check": ("planner.cli.check", "check"),
     "web": ("planner.cli.web", "web"),
+    "mcp": ("planner.cli.agents.command", "mcp"),
     "validate": ("planner.cli.validate", "validate"),
     "probe": ("planner.cli.probe", "probe"),
     "completion": ("planner.cli.completion", "completion"),
 }
 
 # the small ones, whose options stand in a function's signature; the others read their words by a declaration
-TYPED: Final = ("models", "gpus", "formats", "engines", "schema", "web")
+TYPED: Final = ("models", "gpus", "formats", "engines", "schema", "web", "mcp")
 
 
 def build_app(names: Sequence[str] = ()) -> typer.Typer:

@@ -74,7 +74,7 @@ def candidates(words: Sequence[str]) -> list[str]:
     if command not in COMMANDS:
         return []
     try:
-        declared = _declared(command, given)
+        declared = declared_of(command, given)
     except PlannerError:
         return []  # words that the command will refuse
     if declared.commands and not given and not typed.startswith("-"):
@@ -92,7 +92,8 @@ def candidates(words: Sequence[str]) -> list[str]:
     return _matching(_subjects(command), typed)
 
 
-def _declared(command: str, given: Sequence[str]) -> Declared:
+def declared_of(command: str, given: Sequence[str]) -> Declared:
+    """What a command declares; `given` are its words so far, of which the engine decides."""
     if command in TYPED or command == "completion":
         return Declared()
     module, function = COMMANDS[command]
