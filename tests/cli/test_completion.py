@@ -27,7 +27,7 @@ def test_commands() -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_options(command: str) -> None:
     assert "--help" in candidates([command, "--h"])
-    if command not in ("completion", "web", "probe", "schema"):
+    if command not in ("completion", "web", "mcp", "probe", "schema"):
         assert "--format" in candidates([command, "--f"])
 
 
