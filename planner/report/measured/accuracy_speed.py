@@ -37,7 +37,8 @@ def speed_page() -> str:
         "*Inside*: the published figure lies between the slow and the fast side. *Ratio*: best estimate over the"
         " published speed, above 1 is planned too fast. *Width*: fast side over slow side. Constants are those of the"
         " table at the end; rows of a configuration that one was read off are no independent evidence and are counted"
-        " apart.",
+        " apart. The widths of the bands were chosen with all of these rows in view, and widened until most lay inside:"
+        " that a figure lies inside is a description of these rows, no forecast for others.",
         "## Figures",
         _table(
             ("cards", "rows", "inside", "median ratio", "median width"),
