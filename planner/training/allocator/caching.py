@@ -53,6 +53,7 @@ class CachingAllocator:
         self.allocated = self.reserved = self.peak_allocated = self.peak_reserved = 0
         self._free: dict[int, list[tuple[int, int, Block]]] = {}
         self._next_address = 0
+        self._whole = 0  # segments that are wholly free: what could be given back
 
     def allocate(self, requested: int, stream: int = 0) -> Block:
         """A block of at least this size."""
@@ -63,7 +64,11 @@ class CachingAllocator:
         if free is None:
             free = self._free[pool] = []
         at = bisect_left(free, (size,))
-        block = free.pop(at)[2] if at < len(free) else self._segment(pool, size, small)
+        if at < len(free):
+            block = free.pop(at)[2]
+            self._whole -= block.before is None and block.after is None
+        else:
+            block = self._segment(pool, size, small)
         left = block.size - size
         if left >= _MIN_BLOCK if small else left > SMALL_SIZE:
             rest = Block(pool, left, block.address + size)
@@ -122,8 +127,9 @@ class CachingAllocator:
 
     def give_back(self) -> None:
         """Return segments that are wholly free to the driver (`empty_cache`)."""
-        if self.expandable:
+        if self.expandable or not self._whole:
             return
+        self._whole = 0
         for pool, free in self._free.items():
             kept = []
             for entry in free:
@@ -158,4 +164,5 @@ class CachingAllocator:
         block.free = True
         if self.expandable and block.after is None:
             self._ends[block.pool] = block
+        self._whole += block.before is None and block.after is None
         insort(free, (block.size, block.address, block))
