@@ -10,12 +10,12 @@ from typing import Annotated, Any, Final
 from annotated_types import Ge, Le
 
 from planner.cli.words.questions import FORMATS, Asking, questioned
-from planner.contract.engine import Engine
+from planner.contract.engine import Engine, engine_names, find_engine
 from planner.contract.inputs import check, option
 from planner.contract.parser import Parsed
 from planner.contract.reading import read_tokens
 from planner.contract.workload import Workload
-from planner.errors import UsageError
+from planner.errors import PlannerError, UsageError
 from planner.hardware.spelled import Cards, cards_of_listing, merged, parse_cards
 from planner.model.load import load_model
 from planner.model.names.bundled import bundled_names
@@ -28,6 +28,8 @@ from planner.standard_input import read_standard_input
 
 PICK: Final = "Pick"
 _USUAL_LENGTH: Final = 8192
+# asked of an engine to hear why it plans nothing on a card
+_SMALL_MODEL: Final = "Qwen/Qwen3-0.6B"
 _BILLION: Final = 1_000_000_000
 
 
@@ -235,8 +237,27 @@ def _pick_model(engine: Engine, parsed: Parsed, choice: Choice, workload: Worklo
         "task": choice.task,
         "min_context": choice.min_context,
     }
-    print(render_models(shown, total=len(found), query=query, format=choice.format, width=choice.width))
+    why = "" if found else _why_none(engine, parsed, cards[0].gpu.id)
+    print(render_models(shown, total=len(found), query=query, format=choice.format, width=choice.width, why_none=why))
     return 0 if found else 1
+
+
+def _why_none(engine: Engine, parsed: Parsed, card: str) -> str:
+    """Why not even a small model is planned there, and which engines would plan it; "" where the engine would."""
+    small = load_model(_SMALL_MODEL)
+
+    def refusal(other: Engine) -> str:
+        try:
+            plan = other.plan(small, other.deployment(Parsed(positional=(), given={"gpu": card}, typed={})))
+        except PlannerError as error:
+            return str(error)
+        return plan.startup_error.message if plan.verdict == "refused" and plan.startup_error else ""
+
+    said = refusal(engine)
+    if not said:
+        return "what was asked for leaves none: fewer filters, a shorter context, or fewer requests at once"
+    able = [name for name in engine_names() if name != engine.name and not refusal(find_engine(name))]
+    return f"{said}; asked of another engine: --engine {' or '.join(able)}" if able else said
 
 
 def _usual(engine: Engine, choice: Choice, cards: Cards) -> list[tuple[str, float]]:

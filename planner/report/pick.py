@@ -43,12 +43,16 @@ def render_picks(
     )
 
 
-def render_models(picks: Sequence[Pick], *, total: int, query: Mapping[str, object], format: str, width: Width) -> str:
-    """Models that run on a card."""
+def render_models(
+    picks: Sequence[Pick], *, total: int, query: Mapping[str, object], format: str, width: Width, why_none: str = ""
+) -> str:
+    """Models that run on a card; where none does, why."""
     rows = [{"model": pick.plan.model.id, "parameters": pick.plan.model.parameters, **_row(pick, {})} for pick in picks]
     notes = ["sorted by parameters, which is no measure of quality"]
     if total > len(picks):
         notes.append(f"{len(picks)} of {total:,} shown: --limit, or --format json for all")
+    if why_none:
+        notes.append(why_none)
     return _rendered(
         rows,
         _MODEL_COLUMNS,
@@ -57,7 +61,7 @@ def render_models(picks: Sequence[Pick], *, total: int, query: Mapping[str, obje
         query=query,
         format=format,
         width=width,
-        empty="no bundled model runs there",
+        empty=f"no bundled model runs there{f': {why_none}' if why_none else ''}",
     )
 
 

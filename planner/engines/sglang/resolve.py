@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from planner.contract.runs_on import check_card
 from planner.engines.sglang.attention import (
     default_backend,
     extra_buffer,
@@ -110,14 +111,20 @@ class Resolved:
         return self.fraction / self.given_factor
 
 
+# "SGLang only supports sm75 and above"
+_OLDEST, _OLDEST_SOURCE = (7, 5), "SGLang model_executor/model_runner.py"
+
+
 def resolve(model: Model, asked: Deployment) -> Resolved:
     """Apply the defaults.
 
     Raises:
-        UsageError: an option out of range for this release, or two that contradict each other.
+        UsageError: a card that it does not run on; an option out of range for this release, or two that contradict
+            each other.
         UnsupportedQuantization: a cache format that is not understood.
     """
     release = parse_release(asked.engine_version)
+    check_card("SGLang", asked.gpu, vendors=("NVIDIA", "AMD"), oldest=_OLDEST, source=_OLDEST_SOURCE)
     rules = rules_at(release)
     gpu = asked.gpu or unnamed_gpu(asked.total_bytes)
     memory = (gpu.nvidia_smi_bytes or asked.total_bytes) // MIB

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from planner.contract.runs_on import check_card
 from planner.engines.tensorrt_llm.deployment import Deployment
 from planner.engines.tensorrt_llm.tables.releases import Release, parse_release, rules_at
 from planner.errors import UsageError
@@ -36,13 +37,19 @@ class Resolved:
     attention_parallel_size: int
 
 
+# the support matrix begins with Ampere from 1.0 on, before it with Volta
+_FIRST_WITHOUT_VOLTA, _OLDEST_SOURCE = (1, 0), "TensorRT-LLM docs/source/reference/support-matrix.md"
+
+
 def resolve(model: Model, asked: Deployment) -> Resolved:
     """Apply the defaults.
 
     Raises:
-        UsageError: a release, type or back end that is not known.
+        UsageError: a card that it does not run on; a release, type or back end that is not known.
     """
     release = parse_release(asked.engine_version)
+    oldest = (8, 0) if release >= _FIRST_WITHOUT_VOLTA else (7, 0)
+    check_card("TensorRT-LLM", asked.gpu, vendors=("NVIDIA",), oldest=oldest, source=_OLDEST_SOURCE)
     rules = rules_at(release)
     backend = asked.backend or rules["backend"]
     if backend == "_autodeploy":
