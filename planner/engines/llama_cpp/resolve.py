@@ -85,6 +85,7 @@ class Run:
             fused_moe=self.fused_moe,
             mla=cache.mla,
             attention_max_batch=self.attention_max_batch,
+            attends_in_parts=release.has("parts_of_heads"),
             fork=release.fork,
         )
 

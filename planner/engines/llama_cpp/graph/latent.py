@@ -6,7 +6,7 @@ Source: llama.cpp v0.5.0 `src/models/deepseek2.cpp`.
 from __future__ import annotations
 
 from planner.engines.llama_cpp.graph.attention import attend, mix
-from planner.engines.llama_cpp.graph.context import Context
+from planner.engines.llama_cpp.graph.context import Batch, Context
 from planner.engines.llama_cpp.graph.tensor import F16, Tensor
 from planner.model.kinds.attention import Attention
 from planner.model.kinds.latent import LatentAttention
@@ -59,90 +59,99 @@ def _full_heads(context: Context, layer: int, spec: LatentAttention, x: Tensor) 
 
 
 def _from_cache(context: Context, layer: int, spec: LatentAttention, x: Tensor) -> Tensor:
-    """ik_llama.cpp, MLA modes 2 and 3 on a prompt: keys and values of all heads in F16 from the cached latents.
+    """ik_llama.cpp, MLA modes 2 and 3 on a prompt: keys and values of all heads are made from the cached latents.
 
-    The products in F32 are made for as many heads at once as attention_max_batch MiB hold.
+    The products in F32 are made for as many heads at once as attention_max_batch MiB hold, and each part is attended to
+    by itself. Until 2026-01-31 the parts' attention stands behind the last of them in the graph, so that the keys and
+    values of all heads are there at once.
 
-    Source: ik_llama.cpp `src/graphs/build_deepseek2.cpp` (pp_opt).
+    Source: ik_llama.cpp dc663fe63 `src/llama.cpp` (build_deepseek2), b85a2a50d, 8960c5ba5.
     """
     graph, batch = context.graph, context.batch
     tokens, heads, rank, cells = batch.tokens, spec.num_attention_heads, spec.kv_lora_rank, batch.cells
-    nope, rope, value = spec.qk_nope_head_dim, spec.qk_rope_head_dim, spec.v_head_dim
-    compressed = context.linear(layer, "attn_kv_a_mqa", x, rank + rope)
-    stride = x.item * (rank + rope)
-    key = context.rope(graph.view(compressed, (rope, 1, tokens), (stride, stride)))
-    latent = context.norm(layer, "attn_kv_a_norm", graph.view(compressed, (rank, tokens), (stride,)))
-    stored = graph.concat(graph.reshape(latent, rank, 1, tokens), key, 0)
-    home = context.device_of(layer) if batch.offload_cache else context.host
-    cache = graph.cache(home, rank + rope, cells)
-    graph.expand(graph.copy_into(stored, graph.view(cache, (rank + rope, tokens))))
-    turned = graph.view(cache, (rope, cells))
-    if batch.key_bytes != F16:
-        turned = graph.cast(turned, F16)
+    rope, value = spec.qk_rope_head_dim, spec.v_head_dim
+    cache = _store_latent(context, layer, spec, x)
     plain = graph.view(cache, (rank, cells))
-    at_once = heads_at_once(heads, cells * (nope + value) * 4, batch.attention_max_batch)
-    q = context.rope(graph.reshape(_query(context, layer, spec, x), spec.head_dim, heads, tokens))
-    q = graph.permute(q, 0, 2, 1, 3)
-    if at_once == heads:
-        graph.expand(q)
-        keys, values = _heads_of_cache(context, layer, spec, plain, turned)
-    else:
-        keys, values = _heads_in_parts(context, layer, spec, plain, turned, at_once)
-    mixed = graph.flash_attention(q, keys, values, context.mask(False), None)
-    mixed = graph.reshape(mixed, value * heads, tokens)
+    turned = graph.view(cache, (rope, cells))
+    item = F16 if context.host else batch.key_bytes
+    if batch.key_bytes != item:
+        turned = graph.cast(turned, F16)
+    part = heads_at_once(heads, cells * (spec.qk_nope_head_dim + value) * 4, batch)
+    spread = _stored(Tensor("repeat", (rope, cells, part, 1), (turned,), item=F16), item)
+    q = graph.permute(_turned_query(context, layer, spec, x), 0, 2, 1, 3)
+    graph.expand(q)
+    mixed: Tensor | None = None
+    for _ in range(heads // part):
+        keys, values = _heads_of_cache(context, layer, spec, plain, spread, item)
+        own = graph.view(q, (spec.head_dim, tokens, part), q.nb[1:3])
+        own = graph.reshape(graph.flash_attention(own, keys, values, context.mask(False), None), value * part, tokens)
+        mixed = own if mixed is None else graph.concat(mixed, own, 0)
+        if batch.attends_in_parts:
+            graph.expand(mixed)
+    assert mixed is not None
     graph.expand(mixed)
     return context.linear(layer, "attn_output", mixed, context.hidden_size)
 
 
+def _store_latent(context: Context, layer: int, spec: LatentAttention, x: Tensor) -> Tensor:
+    """The fork's cache, with the batch's rotary keys and latents written to it."""
+    graph, batch = context.graph, context.batch
+    tokens, rank, rope = batch.tokens, spec.kv_lora_rank, spec.qk_rope_head_dim
+    compressed = context.linear(layer, "attn_kv_a_mqa", x, rank + rope)
+    stride = x.item * (rank + rope)
+    key = context.rope(graph.view(compressed, (rope, 1, tokens), (stride, stride)))
+    latent = context.norm(layer, "attn_kv_a_norm", graph.view(compressed, (rank, tokens), (stride,)))
+    stored = graph.concat(graph.permute(key, 0, 2, 1, 3), latent, 0)
+    home = context.device_of(layer) if batch.offload_cache else context.host
+    cache = graph.cache(home, rank + rope, batch.cells)
+    graph.expand(graph.copy_into(stored, graph.view(cache, (rank + rope, tokens))))
+    return cache
+
+
+def _turned_query(context: Context, layer: int, spec: LatentAttention, x: Tensor) -> Tensor:
+    """The fork's queries [head size, heads, tokens]: the rotary part is turned by itself and put before the plain one."""
+    graph, tokens, heads = context.graph, context.batch.tokens, spec.num_attention_heads
+    q = graph.reshape(_query(context, layer, spec, x), spec.head_dim, heads, tokens)
+    turned = context.rope(graph.view(q, (spec.qk_rope_head_dim, heads, tokens), (q.nb[1], q.nb[2])))
+    return graph.concat(turned, graph.view(q, (spec.qk_nope_head_dim, heads, tokens), (q.nb[1], q.nb[2])), 0)
+
+
 def _heads_of_cache(
-    context: Context, layer: int, spec: LatentAttention, plain: Tensor, turned: Tensor
+    context: Context, layer: int, spec: LatentAttention, plain: Tensor, spread: Tensor, item: float
 ) -> tuple[Tensor, Tensor]:
-    """(keys, values) of all heads out of one product."""
-    graph, heads, cells = context.graph, spec.num_attention_heads, context.batch.cells
+    """(keys, values) of as many heads as the rotary key was spread to, out of one product."""
+    graph, cells, part = context.graph, context.batch.cells, spread.ne[2]
     nope, value = spec.qk_nope_head_dim, spec.v_head_dim
-    made = graph.mul_mat(context.weight(layer, "attn_kv_b", spec.kv_lora_rank, (nope + value) * heads), plain)
+    made = graph.mul_mat(context.weight(layer, "attn_kv_b", spec.kv_lora_rank, (nope + value) * part), plain)
     strides = (made.nb[1], made.item * (nope + value))
-    values = graph.cast(graph.view(made, (value, cells, heads), strides), F16)
-    fresh = graph.cast(graph.view(made, (nope, cells, heads), strides), F16)
+    values = _stored(graph.cast(graph.view(made, (value, cells, part), strides), F16), item)
+    fresh = _stored(graph.cast(graph.view(made, (nope, cells, part), strides), F16), item)
     graph.expand(fresh)
     graph.expand(values)
-    spread = Tensor("repeat", (spec.qk_rope_head_dim, cells, heads, 1), (turned,), item=F16)
-    keys = graph.concat(spread, fresh, 0)
+    keys = _stored(graph.concat(spread, fresh, 0), item)
     graph.expand(keys)
     return keys, values
 
 
-def _heads_in_parts(
-    context: Context, layer: int, spec: LatentAttention, plain: Tensor, turned: Tensor, at_once: int
-) -> tuple[Tensor, Tensor]:
-    """(keys, values) of all heads, filled in by a few heads at a time."""
-    graph, heads, cells = context.graph, spec.num_attention_heads, context.batch.cells
-    nope, value = spec.qk_nope_head_dim, spec.v_head_dim
-    keys = Tensor("repeat", (spec.head_dim, cells, heads, 1), (turned,), item=F16)
-    values = Tensor("repeat", (value, cells, heads, 1), (turned,), item=F16)
-    graph.expand(keys)
-    graph.expand(values)
-    for _ in range(heads // at_once):
-        matrix = context.weight(layer, "attn_kv_b", spec.kv_lora_rank, (nope + value) * at_once)
-        made = graph.mul_mat(matrix, plain)
-        strides = (made.nb[1], made.item * (nope + value))
-        part = graph.cast(graph.view(made, (value, cells, at_once), strides), F16)
-        values = graph.in_place("set", values, part)
-        graph.expand(values)
-        keys = graph.in_place("set", keys, graph.view(made, (nope, cells, at_once), strides))
-        graph.expand(keys)
-    return keys, values
+def _stored(tensor: Tensor, item: float) -> Tensor:
+    """The tensor in the cache's type (quantised ones on a CPU alone; cards take F16)."""
+    tensor.nbytes = int(tensor.ne[0] * tensor.ne[1] * tensor.ne[2] * item)
+    return tensor
 
 
-def heads_at_once(heads: int, head_bytes: int, most_mib: int) -> int:
-    """Heads whose products are made together: all, or the largest even share that most_mib MiB hold."""
-    total = head_bytes * heads // (1 << 20)
-    if not most_mib or total <= most_mib:
+def heads_at_once(heads: int, head_bytes: int, batch: Batch) -> int:
+    """Heads whose products are made together: all, or the largest share that attention_max_batch MiB hold.
+
+    Until 2026-01-31 shares are halves of halves.
+    """
+    total, most = head_bytes * heads // (1 << 20), batch.attention_max_batch
+    if not most or total <= most:
         return heads
-    for parts in range(2, heads):
-        if heads % parts == 0 and total // parts <= most_mib:
-            return heads // parts
-    return 1
+    if batch.attends_in_parts:
+        return next((heads // parts for parts in range(2, heads) if heads % parts == 0 and total // parts <= most), 1)
+    while heads % 2 == 0 and total > most:
+        heads, total = heads // 2, total // 2
+    return heads
 
 
 def _absorbed(context: Context, layer: int, spec: LatentAttention, x: Tensor) -> Tensor:
