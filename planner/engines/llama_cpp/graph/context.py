@@ -100,6 +100,9 @@ class Context:
     def norm(self, layer: int, name: str, x: Tensor, kind: Norm | None = None, *, placed: bool = True) -> Tensor:
         """A norm with its scale, and its shift if it has one; `placed` ones run where their layer is."""
         plain = kind is not None and kind.kind == "layer"
+        if self.batch.fork and not plain and (kind is None or (kind.weight and not kind.bias)):
+            # ggml_fused_rms_norm: one operation with a result of its own, where its scale is
+            return self.graph.same("fused_rms_norm", x, self.weight(layer, name, x.ne[0]))
         result = self.graph.same("norm" if plain else "rms_norm", x)
         if kind is not None and not kind.weight and not kind.bias:
             return result

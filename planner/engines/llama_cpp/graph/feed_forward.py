@@ -36,8 +36,8 @@ def dense(context: Context, layer: int, spec: Mlp, x: Tensor, suffix: str = "") 
 
 
 def gated(context: Context, gate: Tensor, up: Tensor) -> Tensor:
-    """The activated gate times up: one operation, or two in place before 2025-07."""
-    if context.batch.glu:
+    """The activated gate times up: one operation (the fork's ggml_fused_mul_unary too), or two in place before 2025-07."""
+    if context.batch.glu or context.batch.fork:
         return context.graph.glu(gate, up)
     return context.graph.same("mul", context.unary(gate), up)
 
@@ -80,7 +80,14 @@ def experts(context: Context, layer: int, spec: Moe, x: Tensor, scores: Tensor |
             return result
         return graph.same("add_id", result, context.weight(layer, f"{name}_exps.bias", out, count), chosen)
 
-    if spec.gated and style.fused_experts:
+    if spec.gated and context.batch.fused_moe and not spec.expert_bias:
+        mixed = graph.mul_mat_id(
+            context.weight(layer, "ffn_up_exps", width, inner, count),
+            by_token,
+            chosen,
+            second=context.weight(layer, "ffn_gate_exps", width, inner, count),
+        )
+    elif spec.gated and style.fused_experts:
         both = matrices("ffn_gate_up", by_token, 2 * inner)
         halves = [graph.view(both, (inner, used, tokens), both.nb[1:3]) for _ in range(2)]
         mixed = gated(context, halves[0], halves[1])

@@ -219,9 +219,14 @@ class Graph:
         tensor.operand_rows = x.ne[1]
         return tensor
 
-    def mul_mat_id(self, experts: Tensor, x: Tensor, ids: Tensor) -> Tensor:
-        """The chosen experts' matrices times x [in, 1 or used, tokens]: [out, used, tokens]."""
-        tensor = Tensor("mul_mat_id", (experts.ne[1], ids.ne[0], x.ne[2], 1), (experts, x, ids))
+    def mul_mat_id(self, experts: Tensor, x: Tensor, ids: Tensor, *, second: Tensor | None = None) -> Tensor:
+        """The chosen experts' matrices times x [in, 1 or used, tokens]: [out, used, tokens].
+
+        Args:
+            second: gates, in the same operation (ik_llama.cpp's ggml_moe_up_gate).
+        """
+        matrices = (experts,) if second is None else (experts, second)
+        tensor = Tensor("mul_mat_id", (experts.ne[1], ids.ne[0], x.ne[2], 1), (*matrices, x, ids))
         tensor.operand_rows = x.ne[2] * ids.ne[0] // experts.ne[2] if self.rows_by_expert else x.ne[2]
         return tensor
 
