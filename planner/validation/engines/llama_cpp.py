@@ -69,6 +69,12 @@ class Figure:
         return self.planned / self.measured - 1 if self.measured else 0.0
 
 
+def _engine(row: Mapping[str, Any]) -> str:
+    """The program that printed a row: CPU_Mapped is a buffer of llama.cpp's alone, also in threads about the fork."""
+    mapped = "CPU_Mapped" in (row["measured"].get("model_buffer_mib") or {})
+    return "llama.cpp" if mapped and row["engine"] == "ik_llama.cpp" else str(row["engine"])
+
+
 def _lines(name: str) -> Iterator[dict[str, Any]]:
     text = files("planner.validation").joinpath(f"cases/{name}").read_text("utf-8")
     for line in text.splitlines():
@@ -172,13 +178,14 @@ def public_figures() -> Iterator[Figure | tuple[str, str]]:
 
 def _public(row: dict[str, Any]) -> Iterator[Figure | tuple[str, str]]:
     name, measured = row["id"], row["measured"]
+    engine = _engine(row)
     if row["config"] is None:
         yield name, "the model is not known"
         return
     if not row["deployment"].get("n_ctx"):
         yield name, "the context is not stated"
         return
-    if row["engine"] == "ollama" and "kv_mib" not in measured and "compute_buffer_mib" not in measured:
+    if engine == "ollama" and "kv_mib" not in measured and "compute_buffer_mib" not in measured:
         yield name, "Ollama's own estimate"
         return
     try:
@@ -194,7 +201,7 @@ def _public(row: dict[str, Any]) -> Iterator[Figure | tuple[str, str]]:
         yield Figure(
             case=name,
             config=row["config"],
-            group=row["engine"],
+            group=engine,
             kind="kv",
             device="all",
             measured=cells,
@@ -203,14 +210,14 @@ def _public(row: dict[str, Any]) -> Iterator[Figure | tuple[str, str]]:
     if name in _LEFT_OUT:
         yield name, _LEFT_OUT[name]
         return
-    yield from _weight_figures(row, buffers)
+    yield from _weight_figures(row, engine, buffers)
     printed = measured.get("compute_buffer_mib") or {}
     devices = [device for device in printed if _DEVICE.fullmatch(device)]
     for index, device in enumerate(devices):
         yield Figure(
             case=name,
             config=row["config"],
-            group=row["engine"],
+            group=engine,
             kind="compute",
             device=device,
             measured=printed[device],
@@ -220,7 +227,7 @@ def _public(row: dict[str, Any]) -> Iterator[Figure | tuple[str, str]]:
         yield Figure(
             case=name,
             config=row["config"],
-            group=row["engine"],
+            group=engine,
             kind="compute",
             device="CPU",
             measured=printed["CPU"],
@@ -228,7 +235,7 @@ def _public(row: dict[str, Any]) -> Iterator[Figure | tuple[str, str]]:
         )
 
 
-def _weight_figures(row: dict[str, Any], buffers: Buffers) -> Iterator[Figure]:
+def _weight_figures(row: dict[str, Any], engine: str, buffers: Buffers) -> Iterator[Figure]:
     """Weights on cards, where the file is one of llama.cpp's own mixes and no tensor was moved by hand."""
     printed = row["measured"].get("model_buffer_mib") or {}
     mix = (row["gguf"].get("quant") or "").replace(" - Medium", "_M").split(" ")[0]
@@ -239,7 +246,7 @@ def _weight_figures(row: dict[str, Any], buffers: Buffers) -> Iterator[Figure]:
             yield Figure(
                 case=row["id"],
                 config=row["config"],
-                group=row["engine"],
+                group=engine,
                 kind="model",
                 device=device,
                 measured=printed[device],
@@ -254,7 +261,7 @@ def public_run(model: Model, row: dict[str, Any]) -> Run:
     server's.
     """
     inferred = row.get("inferred") or {}  # deduced from the printed sizes, as the case's notes say
-    said, engine = row["deployment"], row["engine"]
+    said, engine = row["deployment"], _engine(row)
     layers = inferred.get("n_gpu_layers", said.get("n_gpu_layers"))
     slots = said.get("n_parallel") or 1
     n_ubatch = said.get("n_ubatch") or 512

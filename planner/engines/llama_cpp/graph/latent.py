@@ -35,11 +35,15 @@ def _query(context: Context, layer: int, spec: LatentAttention, x: Tensor) -> Te
 def _full_heads(context: Context, layer: int, spec: LatentAttention, x: Tensor) -> Tensor:
     """Keys and values of every head are made for each token, and cached so (files without MLA tensors).
 
-    Source: llama.cpp v0.5.0 `src/models/deepseek2.cpp`, the branch for files without key_length_mla.
+    The fork turns the rotary part of the queries by itself and joins it with the rest.
+
+    Source: llama.cpp v0.5.0 `src/models/deepseek2.cpp`, the branch for files without key_length_mla; ik_llama.cpp.
     """
     graph, tokens = context.graph, context.batch.tokens
     heads, rank, nope, rope = spec.num_attention_heads, spec.kv_lora_rank, spec.qk_nope_head_dim, spec.qk_rope_head_dim
     q = graph.reshape(_query(context, layer, spec, x), spec.head_dim, heads, tokens)
+    turned = context.rope(graph.view(q, (rope, heads, tokens), q.nb[1:3])) if context.batch.fork else None
+    plain_query = graph.view(q, (nope, heads, tokens), q.nb[1:3])
     compressed = context.linear(layer, "attn_kv_a_mqa", x, rank + rope)
     stride = x.item * (rank + rope)
     key = context.rope(graph.view(compressed, (rope, 1, tokens), (stride, stride)))
@@ -47,7 +51,7 @@ def _full_heads(context: Context, layer: int, spec: LatentAttention, x: Tensor) 
     both = context.linear(layer, "attn_kv_b", latent, spec.up_projection_size)
     each = x.item * (nope + spec.v_head_dim)
     values = graph.cont(graph.view(both, (spec.v_head_dim, heads, tokens), (each, each * heads)))
-    q = context.rope(q)
+    q = context.rope(q) if turned is None else graph.concat(plain_query, turned, 0)
     keys = graph.concat(
         graph.view(both, (nope, heads, tokens), (each, each * heads)), graph.repeat(key, rope, heads, tokens), 0
     )
