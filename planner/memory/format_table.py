@@ -63,7 +63,9 @@ def format_rows() -> dict[str, FormatRow]:
     for kind in ggml_types().values():
         if kind.kind:
             rows[kind.id] = FormatRow(
-                format=RowBlocks(name=kind.id, block=kind.block, block_bytes=kind.block_bytes),
+                format=RowBlocks(
+                    name=kind.id, block=kind.block, block_bytes=kind.block_bytes, row_bytes=kind.row_bytes
+                ),
                 family="ggml",
                 source=kind.source,
                 version=kind.version,

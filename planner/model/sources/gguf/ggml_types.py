@@ -20,6 +20,7 @@ class GgmlType:
         id: "Q4_K".
         block: elements of a block.
         block_bytes: bytes of a block, scales included.
+        row_bytes: what each row has besides (a scale of ik_llama.cpp's).
         kind: what it can store, by ";": "weight", "kv"; "" for types that only intermediate results and counts have.
         source, version: where the sizes were read, and in which release.
         confidence: high, medium or low.
@@ -29,6 +30,7 @@ class GgmlType:
     id: str
     block: int
     block_bytes: int
+    row_bytes: int
     kind: str
     source: str
     version: str
@@ -49,6 +51,7 @@ def _type(row: dict[str, str]) -> GgmlType:
         id=row["id"],
         block=int(row["block"]),
         block_bytes=int(row["block_bytes"]),
+        row_bytes=int(row["row_bytes"]),
         kind=row["kind"],
         source=row["source"],
         version=row["version"],

@@ -236,7 +236,8 @@ class _Reader:
             raise SourceError(f"{where} claims {extents} elements")
         if (extents[0] if extents else 1) % kind.block:
             raise SourceError(f"{where} has rows of {extents[0]:,}, no multiple of {kind.id}'s block of {kind.block}")
-        size = elements // kind.block * kind.block_bytes
+        rows = elements // extents[0] if extents and extents[0] else 1
+        size = elements // kind.block * kind.block_bytes + rows * kind.row_bytes
         return offset, StoredTensor(name, kind.id, tuple(reversed(extents)), size, self.file)
 
     def check_places(self, listed: list[tuple[int, StoredTensor]]) -> None:
