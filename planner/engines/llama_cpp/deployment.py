@@ -250,12 +250,25 @@ class Deployment(Machine):
         None
     )
     attention_max_batch: Annotated[
-        int,
+        int | None,
         Ge(0),
         Le(1 << 20),
         option("ik_llama.cpp: MiB of scores at once.", "--attention-max-batch", "-amb", panel=PROGRAM),
-    ] = 0
-    fused_moe: Annotated[bool, option("ik_llama.cpp: fused experts.", "--fused-moe", "-fmoe", panel=PROGRAM)] = False
+    ] = None
+    fused_moe: Annotated[
+        bool | None,
+        option(
+            "ik_llama.cpp: fused experts.",
+            "--fused-moe",
+            "-fmoe",
+            switched_off=("--no-fused-moe", "-no-fmoe"),
+            panel=PROGRAM,
+        ),
+    ] = None
+    run_time_repack: Annotated[
+        bool,
+        option("ik_llama.cpp: host weights are interleaved for a CPU.", "--run-time-repack", "-rtr", panel=PROGRAM),
+    ] = False
 
     passed: tuple[str, ...] = ()
 

@@ -20,6 +20,7 @@ from planner.model.model import Model
 
 _ALL: Final = ("all", "auto", "-1", "-2")
 _USUAL_DRAFTS: Final = 3  # common.h: speculative n_max of v0.5.0
+_USUAL_ATTENTION_BATCH: Final = 256  # common/common.h of the fork, 37d82c231
 
 
 class Refused(PlannerError):
@@ -85,6 +86,7 @@ class Run:
             fused_moe=self.fused_moe,
             mla=cache.mla,
             attention_max_batch=self.attention_max_batch,
+            fused_up_gate=release.fork and release.has("fused_up_gate"),
             attends_in_parts=release.has("parts_of_heads"),
             fork=release.fork,
         )
@@ -154,10 +156,11 @@ def resolve(model: Model, deployment: Deployment, *, outputs: int | None = None)
         unified=unified,
         outputs=outputs,
         kv_offload=deployment.kv_offload,
-        op_offload=deployment.op_offload,
+        op_offload=deployment.op_offload and not _for_a_cpu(deployment),
         backend=backend_of(deployment),
-        fused_moe=deployment.fused_moe,
-        attention_max_batch=deployment.attention_max_batch,
+        fused_moe=release.fork
+        and (release.has("fused_by_default") if deployment.fused_moe is None else deployment.fused_moe),
+        attention_max_batch=_attention_max_batch(deployment, release),
         notes=notes,
     )
 
@@ -167,6 +170,20 @@ def _mla(deployment: Deployment, release: Release) -> int:
     if deployment.mla is not None:
         return deployment.mla
     return 3 if release.has("latent_cache") else 0
+
+
+def _attention_max_batch(deployment: Deployment, release: Release) -> int:
+    if deployment.attention_max_batch is not None:
+        return deployment.attention_max_batch
+    return _USUAL_ATTENTION_BATCH if release.has("small_attention_batch") else 0
+
+
+def _for_a_cpu(deployment: Deployment) -> bool:
+    """Whether host weights are interleaved (-rtr) in a type that no card computes with: all but the fork's own IQ ones.
+
+    Source: ik_llama.cpp ggml-cuda.cu (supports_op lists iq2_k_r4 ... iq5_ks_r4 only).
+    """
+    return deployment.run_time_repack and (deployment.quantization or "").upper().startswith("Q")
 
 
 def backend_of(deployment: Deployment) -> str:
@@ -194,10 +211,9 @@ def _mix(model: Model, deployment: Deployment) -> str | None:
 
 def _flash_attention(deployment: Deployment, default: str, release: Release) -> bool:
     said = deployment.flash_attn or default
-    flash = said != "off"
+    flash = said != "off" if deployment.flash_attn or not release.fork else release.has("fused_by_default")
     if not flash and deployment.cache_type_v not in ("f32", "f16", "bf16"):
         raise Refused("quantized V cache was requested, but this requires Flash Attention", field="cache_type_v")
-    del release
     return flash
 
 

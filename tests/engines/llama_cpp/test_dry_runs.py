@@ -52,6 +52,18 @@ def test_public_caches_are_exact() -> None:
     assert not [figure for figure in found if abs(figure.error) > 0.0005]
 
 
+# MLA on a card and on a CPU with f16 and q8_0 caches, experts offloaded or not, without MLA, dense, several cards
+FORK_EXACT = ("001", "003", "004", "005", "006", "007", "010", "013", "026", "033", "035", "036", "041", "069", "070")
+
+
+def test_logs_of_the_fork() -> None:
+    cases = {f"gguf-{number}" for number in FORK_EXACT}
+    found = [one for one in public_figures() if isinstance(one, Figure) and one.case in cases and one.kind == "compute"]
+    assert {figure.case for figure in found} == cases
+    wrong = [(one.case, one.device, one.measured, one.planned) for one in found if abs(one.error) > 0.005]
+    assert not wrong
+
+
 def test_representative_layers_give_what_all_give(monkeypatch: pytest.MonkeyPatch) -> None:
     """A graph of every layer reserves the same bytes: a hybrid, a window every sixth layer, dense layers in front."""
     for name, mix in (

@@ -18,6 +18,7 @@ from planner.engines.llama_cpp.layout.placement import Placement
 from planner.engines.llama_cpp.levers import fewest_hosted, most_layers
 from planner.engines.llama_cpp.log import read_log
 from planner.engines.llama_cpp.plan import LlamaPlan, plan_serving
+from planner.engines.llama_cpp.resolve import resolve
 from planner.engines.llama_cpp.tables.releases import release_of
 from planner.errors import UsageError
 from planner.hardware.gpus import find_gpu
@@ -282,3 +283,17 @@ def test_apples_memory_is_shared_up_to_the_wired_limit() -> None:
     assert found.run is not None
     assert found.run.backend == "metal"
     assert found.devices[0].total_bytes < 32 * GIB
+
+
+@pytest.mark.parametrize(
+    ("day", "flash", "fused", "mla", "batch"),
+    [("2025-07", False, False, 0, 0), ("2025-11-10", True, True, 0, 0), ("2026-09", True, True, 3, 256)],
+)
+def test_defaults_of_the_fork(day: str, flash: bool, fused: bool, mla: int, batch: int) -> None:
+    """common/common.h of ik_llama.cpp: commits 41d6c42b9, ddc88bac1 and 37d82c231."""
+    deployment = Deployment(gpu=find_gpu("rtx-4090"), variant="ik_llama.cpp", engine_version=day, quantization="Q4_K_M")
+    run = resolve(load_model("deepseek-ai/DeepSeek-V3"), deployment)
+    graph = run.batch()
+    assert (graph.flash_attention, graph.fused_moe, graph.mla, graph.attention_max_batch) == (flash, fused, mla, batch)
+    repacked = resolve(load_model("deepseek-ai/DeepSeek-V3"), replace(deployment, run_time_repack=True))
+    assert (run.op_offload, repacked.op_offload) == (True, False)

@@ -105,10 +105,28 @@ def test_types_are_the_reference_librarys() -> None:
 # bits a weight as the fork's pull requests state them, for a row of 2,048 elements with the scale that each row has
 @pytest.mark.parametrize(
     ("name", "bits", "row_bytes"),
-    [("IQ2_K", 2.375, 0), ("IQ3_K", 3.4375, 0), ("IQ4_K", 4.5, 0), ("IQ5_K", 5.5, 0), ("IQ6_K", 6.625, 0)]
-    + [("IQ2_KS", 2.1875, 2), ("IQ3_KS", 3.1875, 2), ("IQ4_KS", 4.25, 4), ("IQ5_KS", 5.25, 4), ("IQ4_KSS", 4.0, 4)]
-    + [("IQ2_KL", 2.6875, 2), ("IQ1_KT", 1.75, 4), ("IQ2_KT", 2.125, 4), ("IQ3_KT", 3.125, 4), ("IQ4_KT", 4.0, 4)]
-    + [("IQ4_K_R4", 4.5, 0), ("IQ4_KS_R4", 4.25, 4), ("Q8_K_R8", 8.0625, 0), ("IQ1_S_R4", 1.5, 2), ("Q6_0", 6.5, 0)],
+    [
+        ("IQ2_K", 2.375, 0),
+        ("IQ3_K", 3.4375, 0),
+        ("IQ4_K", 4.5, 0),
+        ("IQ5_K", 5.5, 0),
+        ("IQ6_K", 6.625, 0),
+        ("IQ2_KS", 2.1875, 2),
+        ("IQ3_KS", 3.1875, 2),
+        ("IQ4_KS", 4.25, 4),
+        ("IQ5_KS", 5.25, 4),
+        ("IQ4_KSS", 4.0, 4),
+        ("IQ2_KL", 2.6875, 2),
+        ("IQ1_KT", 1.75, 4),
+        ("IQ2_KT", 2.125, 4),
+        ("IQ3_KT", 3.125, 4),
+        ("IQ4_KT", 4.0, 4),
+        ("IQ4_K_R4", 4.5, 0),
+        ("IQ4_KS_R4", 4.25, 4),
+        ("Q8_K_R8", 8.0625, 0),
+        ("IQ1_S_R4", 1.5, 2),
+        ("Q6_0", 6.5, 0),
+    ],
 )
 def test_types_of_the_fork(name: str, bits: float, row_bytes: int) -> None:
     kind = next(kind for kind in ggml_types().values() if kind.id == name)

@@ -35,6 +35,7 @@ class Batch:
         glu: gate and up meet in an operation of its own rather than in two in place.
         row_indices: cache rows are written by index rather than copied into views.
         fork, fused_moe, mla, attention_max_batch: ik_llama.cpp's graph and options.
+        fused_up_gate: its dense gate and up are one operation.
         attends_in_parts: its MLA modes attend to each part of the heads before they make the next one's keys.
     """
 
@@ -61,6 +62,7 @@ class Batch:
     fused_moe: bool = False
     mla: int = 3
     attention_max_batch: int = 0
+    fused_up_gate: bool = False
     attends_in_parts: bool = False
     fork: bool = False
 

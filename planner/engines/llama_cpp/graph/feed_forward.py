@@ -23,6 +23,9 @@ def dense(context: Context, layer: int, spec: Mlp, x: Tensor, suffix: str = "") 
     if spec.gated and context.style.fused_gate:
         both = context.linear(layer, f"ffn_up{suffix}", x, 2 * inner, bias=spec.bias)
         mixed = graph.glu(both)
+    elif spec.gated and context.batch.fused_up_gate and not spec.bias:
+        up, gate = (context.weight(layer, f"{name}{suffix}", x.ne[0], inner) for name in ("ffn_up", "ffn_gate"))
+        mixed = graph.mul_mat(up, x, second=gate)
     elif spec.gated:
         up = context.linear(layer, f"ffn_up{suffix}", x, inner, bias=spec.bias)
         gate = context.linear(layer, f"ffn_gate{suffix}", x, inner, bias=spec.bias)
@@ -36,7 +39,7 @@ def dense(context: Context, layer: int, spec: Mlp, x: Tensor, suffix: str = "") 
 
 
 def gated(context: Context, gate: Tensor, up: Tensor) -> Tensor:
-    """The activated gate times up: one operation (the fork's ggml_fused_mul_unary too), or two in place before 2025-07."""
+    """The activated gate times up: one operation (always in the fork), or two in place before 2025-07."""
     if context.batch.glu or context.batch.fork:
         return context.graph.glu(gate, up)
     return context.graph.same("mul", context.unary(gate), up)

@@ -113,7 +113,7 @@ def _store_latent(context: Context, layer: int, spec: LatentAttention, x: Tensor
 
 
 def _turned_query(context: Context, layer: int, spec: LatentAttention, x: Tensor) -> Tensor:
-    """The fork's queries [head size, heads, tokens]: the rotary part is turned by itself and put before the plain one."""
+    """The fork's queries [head size, heads, tokens]: the rotary part is turned by itself and goes first."""
     graph, tokens, heads = context.graph, context.batch.tokens, spec.num_attention_heads
     q = graph.reshape(_query(context, layer, spec, x), spec.head_dim, heads, tokens)
     turned = context.rope(graph.view(q, (spec.qk_rope_head_dim, heads, tokens), (q.nb[1], q.nb[2])))

@@ -213,9 +213,14 @@ class Graph:
 
     # others
 
-    def mul_mat(self, weight: Tensor, x: Tensor) -> Tensor:
-        """weight [in, out] times x [in, ...]: [out, ...]."""
-        tensor = Tensor("mul_mat", (weight.ne[1], x.ne[1], x.ne[2], x.ne[3]), (weight, x))
+    def mul_mat(self, weight: Tensor, x: Tensor, *, second: Tensor | None = None) -> Tensor:
+        """weight [in, out] times x [in, ...]: [out, ...].
+
+        Args:
+            second: the gate's matrix, in the same operation (ik_llama.cpp's ggml_fused_up_gate).
+        """
+        matrices = (weight,) if second is None else (weight, second)
+        tensor = Tensor("mul_mat", (weight.ne[1], x.ne[1], x.ne[2], x.ne[3]), (*matrices, x))
         tensor.operand_rows = x.ne[1]
         return tensor
 
