@@ -31,7 +31,7 @@ MODELS = (
 )  # fmt: skip
 TRAINED = MODELS[:5]
 GPUS = ("4090", "3090", "L40S", "A100-80GB", "H100", "T4", "RTX-A6000")
-QUESTIONS = 5  # of each engine, in the gate
+QUESTIONS = 3  # of each engine, in the gate
 
 
 def asked(words: Sequence[str]) -> dict[str, Any]:

@@ -69,47 +69,49 @@ def test_a_whole_answer_is_the_commands_and_a_short_one_is_short(
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "key"),
-    [
-        ("train", {"model": "Qwen/Qwen3-8B", "options": {"gpu": "4090", "method": "qlora"}}, "verdict"),
-        ("pick", {"model": "Qwen/Qwen3-8B"}, "rows"),
-        ("compare", {"model": "Qwen/Qwen3-8B", "options": {"gpu": ["4090", "L40S"]}}, "rows"),
-        ("size", {"model": "Qwen/Qwen3-8B", "options": {"gpu": "H100", "users": 20}}, "rows"),
-        ("diagnose", {"text": [MESSAGE]}, "findings"),
-        ("plan", {"source": "vllm serve Qwen/Qwen3-8B --max-model-len 4096", "options": {"gpu": "H100"}}, "launch"),
-        ("explain", {"model": "Qwen/Qwen3-8B", "options": {"gpu": "H100"}}, "devices"),
-    ],
+ANSWERS: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("train", {"model": "Qwen/Qwen3-8B", "options": {"gpu": "4090", "method": "qlora"}}, "verdict"),
+    ("pick", {"model": "Qwen/Qwen3-8B"}, "rows"),
+    ("compare", {"model": "Qwen/Qwen3-8B", "options": {"gpu": ["4090", "L40S"]}}, "rows"),
+    ("size", {"model": "Qwen/Qwen3-8B", "options": {"gpu": "H100", "users": 20}}, "rows"),
+    ("diagnose", {"text": [MESSAGE]}, "findings"),
+    ("plan", {"source": "vllm serve Qwen/Qwen3-8B --max-model-len 4096", "options": {"gpu": "H100"}}, "launch"),
+    ("explain", {"model": "Qwen/Qwen3-8B", "options": {"gpu": "H100"}}, "devices"),
 )
-def test_every_tool_answers(name: str, arguments: dict[str, Any], key: str) -> None:
-    assert answer(name, **arguments)[key]
+QWEN = "Qwen/Qwen3-8B"
+REFUSED: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("serve", {"model": "/etc/passwd", "options": {"gpu": "4090"}}, "files are not read"),
+    ("serve", {"model": "../x/y", "options": {"gpu": "4090"}}, "files are not read"),
+    ("serve", {"model": QWEN, "options": {"gpu": "4090", "config": "x.yaml"}}, "files of the machine"),
+    ("serve", {"model": QWEN, "options": {"gpu": "-"}}, "gpu"),
+    ("serve", {"model": QWEN, "options": {"gpu": "4090", "speculative_config": {"model": "/etc"}}}, "not read"),
+    ("serve", {"model": QWEN, "options": {"gpu": "4090", "max_model_lne": 1}}, "nearest: max-model-len"),
+    ("pick", {"model": QWEN, "options": {"prices": "/etc/passwd"}}, "files of the machine"),
+    ("diagnose", {"text": []}, "1 to 8 texts"),
+    ("diagnose", {"text": ["x" * (5 << 20)]}, "4 MiB"),
+    ("plan", {"source": "/etc/passwd"}, ""),
+    ("plan", {"source": "--help"}, "source"),
+)
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "words"),
-    [
-        ("serve", {"model": "/etc/passwd", "options": {"gpu": "4090"}}, "files are not read"),
-        ("serve", {"model": "../x/y", "options": {"gpu": "4090"}}, "files are not read"),
-        ("serve", {"model": "Qwen/Qwen3-8B", "options": {"gpu": "4090", "config": "x.yaml"}}, "files of the machine"),
-        ("serve", {"model": "Qwen/Qwen3-8B", "options": {"gpu": "-"}}, "gpu"),
-        (
-            "serve",
-            {"model": "Qwen/Qwen3-8B", "options": {"gpu": "4090", "speculative_config": {"model": "/etc"}}},
-            "files are not read",
-        ),
-        ("serve", {"model": "Qwen/Qwen3-8B", "options": {"gpu": "4090", "max_model_lne": 1}}, "nearest: max-model-len"),
-        ("pick", {"model": "Qwen/Qwen3-8B", "options": {"prices": "/etc/passwd"}}, "files of the machine"),
-        ("diagnose", {"text": []}, "1 to 8 texts"),
-        ("diagnose", {"text": ["x" * (5 << 20)]}, "4 MiB"),
-        ("plan", {"source": "/etc/passwd"}, ""),
-        ("plan", {"source": "--help"}, "source"),
-    ],
-)
-def test_files_are_not_read_and_mistakes_are_one_line(name: str, arguments: dict[str, Any], words: str) -> None:
-    result = call(name, **arguments)
-    assert result.is_error
-    text = result.content[0].text
-    assert words in text and "root:" not in text and "Traceback" not in text and len(text) < 500
+def results(questions: tuple[tuple[str, dict[str, Any], str], ...]) -> list[Any]:
+    async def asked(client: Client) -> Any:
+        return [await client.call_tool(name, arguments) for name, arguments, _ in questions]
+
+    return list(with_client(asked))
+
+
+def test_every_tool_answers() -> None:
+    for (name, _, key), result in zip(ANSWERS, results(ANSWERS), strict=True):
+        assert not result.is_error, (name, result.content)
+        assert json.loads(result.content[0].text)[key], name
+
+
+def test_files_are_not_read_and_mistakes_are_one_line() -> None:
+    for (name, arguments, words), result in zip(REFUSED, results(REFUSED), strict=True):
+        text = result.content[0].text
+        assert result.is_error, (name, str(arguments)[:200])
+        assert words in text and "root:" not in text and "Traceback" not in text and len(text) < 500, text
 
 
 def test_a_missing_extra_is_named(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
