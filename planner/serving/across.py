@@ -34,7 +34,8 @@ class Account:
         plan: None where the engine refuses; `reason` then says why.
         weights_bytes, step_bytes, other_bytes: what it holds beside the cache: weights; activations, workspaces and
             graphs; everything else.
-        cache_bytes, free_bytes: its cache, and what it leaves free.
+        cache_bytes, free_bytes: its cache there, and what it leaves free.
+        elsewhere_bytes: cache on other cards and in RAM, where layers are shared out.
         bytes_per_token: of the cache, padding included.
         concurrency: requests at once, of the length that admission is planned at.
     """
@@ -47,6 +48,7 @@ class Account:
     other_bytes: int = 0
     cache_bytes: int = 0
     free_bytes: int = 0
+    elsewhere_bytes: int = 0
     bytes_per_token: int = 0
     tokens: int = 0
     concurrency: int = 0
@@ -107,8 +109,9 @@ def _figures(engine: Engine, plan: ServingPlan) -> Account:
         weights_bytes=weights,
         step_bytes=step,
         other_bytes=held - weights - step,
-        cache_bytes=cache.reserved_bytes,
-        free_bytes=device.total_bytes - held - cache.reserved_bytes,
+        cache_bytes=device.cache_bytes,
+        free_bytes=device.total_bytes - held - device.cache_bytes,
+        elsewhere_bytes=cache.reserved_bytes - device.cache_bytes,
         bytes_per_token=cache.reserved_bytes // cache.tokens if cache.tokens else 0,
         tokens=cache.tokens or 0,
         concurrency=admission,
@@ -151,6 +154,8 @@ def _sentence(first: Account, other: Account) -> str:
     if abs(difference) >= _SMALLEST:
         more = "more" if difference > 0 else "less"
         said += f": {format_size(abs(difference))} {more} cache" + (f" ({'; '.join(reasons)})" if reasons else "")
+    if other.elsewhere_bytes >= _SMALLEST:
+        said += f"; {format_size(other.elsewhere_bytes)} of its cache lie in RAM or on other cards"
     if other.engine.axes.slots:
         said += "; its cache is what the command's slots take, never what is left"
     if abs(other.bytes_per_token - first.bytes_per_token) > first.bytes_per_token // 100:

@@ -49,6 +49,17 @@ def test_slots_hold_the_asked_requests_of_the_asked_length() -> None:
     assert all("slots" in line for line in why(accounts))
 
 
+def test_layers_in_ram_keep_their_cache_there() -> None:
+    card = {"gpu": find_gpu("rtx-4090"), "gpu_memory_bytes": None, "already_used_bytes": 0}
+    every = {"quantization": None, "cache": None, "ways": None, "length": 131072}
+    (one,) = across(LLAMA, [find_engine("llama.cpp")], card, every, Workload())
+    assert one.plan is not None and one.plan.verdict == "fits"
+    layers = one.plan.run.placement.offloaded - 1  # type: ignore[attr-defined]
+    assert 0 < layers < 32
+    assert one.cache_bytes == layers * 131072 * 2 * 8 * 128 * 2
+    assert one.elsewhere_bytes == (32 - layers) * 131072 * 2 * 8 * 128 * 2 and one.free_bytes >= 0
+
+
 def test_what_an_engine_cannot_is_its_row_and_its_sentence() -> None:
     accounts = asked(("vllm", "transformers"), ways=2)
     assert accounts[1].plan is None and accounts[1].verdict == "refused"

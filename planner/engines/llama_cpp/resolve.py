@@ -199,6 +199,8 @@ def _mix(model: Model, deployment: Deployment) -> str | None:
     named = model.spec.quantization_config or {}
     if deployment.quantization is None and named.get("quant_method") == "gguf" and not stored:
         return str(named.get("mix"))
+    if deployment.quantization is None and named.get("quant_method") == "mxfp4":
+        return "MXFP4_MOE"  # the converter keeps such experts as they are
     if deployment.quantization is None:
         return None if stored else "F16"
     if stored:

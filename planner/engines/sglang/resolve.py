@@ -164,12 +164,7 @@ def resolve(model: Model, asked: Deployment) -> Resolved:
         ),
     )
     aiter = backend == "aiter" and context > _AITER_CONTEXT and float(rules["aiter_factor"]) < 1
-    if aiter:
-        fraction *= float(rules["aiter_factor"])
-        formula += f", x {rules['aiter_factor']} for AITER kernels with a context above {_AITER_CONTEXT}"
-    if asked.safety_margin_bytes:
-        fraction = max(0.0, fraction - asked.safety_margin_bytes / asked.total_bytes)
-        formula += f", less a margin of {asked.safety_margin_bytes / asked.total_bytes:.3f}"
+    fraction, formula = _lowered(asked, fraction, formula, float(rules["aiter_factor"]) if aiter else 1.0)
     dtype = _computing(model.spec.dtype, asked)
     return Resolved(
         asked=asked,
@@ -197,6 +192,17 @@ def resolve(model: Model, asked: Deployment) -> Resolved:
         aiter=aiter,
         notes=tuple(notes),
     )
+
+
+def _lowered(asked: Deployment, fraction: float, formula: str, factor: float) -> tuple[float, str]:
+    """(fraction, how it comes about) with AITER's factor and the margin that the user keeps."""
+    if factor < 1:
+        fraction *= factor
+        formula += f", x {factor} for AITER kernels with a context above {_AITER_CONTEXT}"
+    if asked.safety_margin_bytes:
+        margin = asked.safety_margin_bytes / asked.total_bytes
+        fraction, formula = max(0.0, fraction - margin), f"{formula}, less a margin of {margin:.3f}"
+    return fraction, formula
 
 
 def _graphs_at(asked: Deployment, release: Release, default: int) -> int:

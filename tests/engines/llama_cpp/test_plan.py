@@ -297,3 +297,9 @@ def test_defaults_of_the_fork(day: str, flash: bool, fused: bool, mla: int, batc
     assert (graph.flash_attention, graph.fused_moe, graph.mla, graph.attention_max_batch) == (flash, fused, mla, batch)
     repacked = resolve(load_model("deepseek-ai/DeepSeek-V3"), replace(deployment, run_time_repack=True))
     assert (run.op_offload, repacked.op_offload) == (True, False)
+
+
+def test_experts_that_a_checkpoint_has_in_mxfp4_stay_so() -> None:
+    run = resolve(load_model("openai/gpt-oss-20b"), Deployment(gpu=find_gpu("rtx-4090")))
+    experts = [tensor for tensor in run.tensors if tensor.name == "blk.0.ffn_down_exps.weight"]
+    assert [tensor.nbytes for tensor in experts] == [32 * 2880 * 2880 // 32 * 17]  # experts, rows, blocks of 32
