@@ -150,14 +150,15 @@ class _Held:
 
     def _look(self, tensors: Iterable[Tensor]) -> _Look:
         found = _Look({}, 0, [])
-        stored: dict[str, int] = {}
+        stored: dict[tuple[str, int], int] = {}
         for tensor in tensors:
             shape = local_shape(tensor, self.parallelism)
-            size = self.scheme.format_of(tensor).bytes(shape, tensor.input_dim)
+            pieces = self.scheme.format_of(tensor).pieces(shape, tensor.input_dim)
             found.numel += prod(shape)
-            found.by_role[tensor.role] = found.by_role.get(tensor.role, 0) + size
+            found.by_role[tensor.role] = found.by_role.get(tensor.role, 0) + sum(pieces)
             merged = engine_tensor(tensor.name)
-            stored[merged] = stored.get(merged, 0) + size
+            for place, size in enumerate(pieces):
+                stored[merged, place] = stored.get((merged, place), 0) + size
         found.made = list(stored.values())
         return found
 
