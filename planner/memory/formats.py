@@ -89,10 +89,14 @@ class Scaled(WeightFormat):
 
     def bytes(self, shape: tuple[int, ...], input_dim: int = -1) -> int:
         """Values and scales; a partial tile costs a whole scale."""
+        return sum(self.pieces(shape, input_dim))
+
+    def pieces(self, shape: tuple[int, ...], input_dim: int = -1) -> tuple[int, ...]:
+        """Values, scales."""
         matrices, out, inner = sides(shape, input_dim)
         rows, columns = self.tile
         scales = (-(-out // rows) if rows else 1) * (-(-inner // columns) if columns else 1)
-        return matrices * (out * inner * self.element_bytes + scales * self.scale_bytes)
+        return matrices * out * inner * self.element_bytes, matrices * scales * self.scale_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,11 +162,15 @@ class Microscaled(WeightFormat):
 
     def bytes(self, shape: tuple[int, ...], input_dim: int = -1) -> int:
         """Packed values and scales of the padded matrix."""
+        return sum(self.pieces(shape, input_dim))
+
+    def pieces(self, shape: tuple[int, ...], input_dim: int = -1) -> tuple[int, ...]:
+        """Packed values, scales, scalars (may be 0)."""
         matrices, out, inner = sides(shape, input_dim)
         out, inner = up(out, self.out_multiple), up(inner, self.in_multiple)
         values = -(-up(inner, self.value_in_multiple) * self.bits // 8) * out
         scales = up(out, self.scale_tile[0]) * up(-(-inner // self.block), self.scale_tile[1])
-        return matrices * (values + scales + self.tensor_bytes)
+        return tuple(matrices * size for size in (values, scales, self.tensor_bytes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,6 +80,7 @@ class Stack:
         detail: how those follow from the config, in a sentence, for `explain`.
         kept_states: outputs of layers that stay beside the last one's until the tower is done (mllama: five).
         output_widths: language-model widths that each of its tokens has (deepstack: one more for each merger).
+        unread_layers: last layers whose output nothing reads, the features being taken before them (LLaVA-1.5: one).
     """
 
     name: str
@@ -93,6 +94,7 @@ class Stack:
     detail: str = ""
     kept_states: int = 0
     output_widths: int = 1
+    unread_layers: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,9 +57,19 @@ def build(raw: RawConfig) -> ModelSpec:
     )
     if model_type in ("llava_next", "llava_onevision"):
         tensors += (parameter("model.image_newline", text.hidden_size, role=Role.PROJECTOR),)
-    stack = replace(tower.stack, tensors=tensors)
+    default = -2 if model_type in ("llava", "llava_next") else -1
+    unread = _unread_layers(raw.raw("vision_feature_layer"), len(tower.stack.layers), default)
+    stack = replace(tower.stack, tensors=tensors, unread_layers=unread)
     count = {"llava_next": _tiled, "llava_onevision": _onevision, "mistral3": _merged}.get(model_type, _whole)
     return multimodal(raw, text, (count(raw, tower, stack),), vision)
+
+
+def _unread_layers(chosen: object, count: int, default: int) -> int:
+    """Layers behind the deepest one that features are taken from; -1 is the last one's output, 0 the first one's input."""
+    listed = chosen if isinstance(chosen, list) and chosen else [chosen]
+    places = [place if isinstance(place, int) else default for place in listed]
+    deepest = max(place if place >= 0 else count + place + 1 for place in places)
+    return min(max(0, count - deepest), count)
 
 
 def _projector_input(raw: RawConfig, tower: Tower) -> int:

@@ -27,6 +27,7 @@ CHANGED = frozenset(
 )
 # weights of the V2 runner carry what tensors do not explain, from 0.28
 V2_WEIGHTS = (0, 28, 0)
+# values and scales of quantised matrices round one by one: those rows say nothing about weights
 # whole rows
 CHANGED_ROWS = {
     ("Qwen/Qwen3.5-4B", "0.10.2"): "falls back to V0: the card is older than 8.0",
@@ -68,7 +69,9 @@ def planned(asked: dict[str, Any]) -> dict[str, Any]:
 
 def kept(figures: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
     """Terms whose rules stand as they were, and what one request reserves."""
-    left_out = CHANGED | ({"weights"} if parse_version(asked["version"]) >= V2_WEIGHTS else frozenset())
+    rounds_apart = asked["quantization"] or load_model(asked["model"]).spec.quantization_config is not None
+    changed = rounds_apart or parse_version(asked["version"]) >= V2_WEIGHTS
+    left_out = CHANGED | ({"weights"} if changed else frozenset())
     return {part[0]: part[1:] for part in figures["parts"] if part[0] not in left_out} | {"needed": figures["needed"]}
 
 

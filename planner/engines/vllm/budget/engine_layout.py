@@ -1,4 +1,4 @@
-"""Weights that vLLM allocates although no file has them.
+"""Weights that vLLM allocates although no file has them, and those of a file that it leaves out.
 
     Gemma 3n, Gemma 4   key and value projections in every layer: in those that use an earlier layer's cache, and the
                         value projection where values are keys (loaded from the key's)
@@ -6,8 +6,12 @@
                         exports are in transformers' format, whose tower is cut
     MLA in 0.7.x        the products of query and key, and of value and output projection, beside the originals
 
-Source: vLLM 0.28.0 `models/gemma4.py` Gemma4Attention (one QKVParallelLinear whatever the layer), `models/gemma3n.py`,
-`models/pixtral.py` (VisionTransformer and PixtralHFVisionModel); 0.7.1 to 0.7.3 `attention/backends/mla`
+Left out: a tower's layers behind the one that features are taken from, and then the norm
+after the last (LLaVA-1.5 and LLaVA-NeXT read the last but one).
+
+Source: vLLM 0.6.0 to 0.19.1 `models/llava.py` (init_vision_tower_for_llava), `models/clip.py`, `models/siglip.py`
+(num_hidden_layers_override, require_post_norm); 0.28.0 `models/gemma4.py` Gemma4Attention (one QKVParallelLinear
+whatever the layer), `models/gemma3n.py`, `models/pixtral.py` (VisionTransformer and PixtralHFVisionModel); 0.7.1 to 0.7.3 `attention/backends/mla`
 (VLLM_MLA_PERFORM_MATRIX_ABSORPTION, on by default, gone in 0.8).
 """
 
@@ -46,6 +50,8 @@ def engine_spec(model: Model, *, exported: bool = False, pools: bool = False) ->
 
 
 def _laid_out(model: Model, *, exported: bool) -> ModelSpec:
+    if any(stack.unread_layers for stack in model.spec.stacks):
+        return _changed(model, "read", lambda spec: replace(spec, stacks=tuple(_read(s) for s in spec.stacks)))
     if exported and model.spec.model_type in _ORIGINAL_TOWERS and model.spec.stacks:
         return _changed(model, "export", lambda spec: replace(spec, stacks=tuple(_cut(s) for s in spec.stacks)))
     if not model.spec.model_type.startswith(_FULL_PROJECTIONS):
@@ -63,6 +69,17 @@ def _changed(model: Model, name: str, change: Callable[[ModelSpec], ModelSpec]) 
 def _with_projections(spec: ModelSpec) -> ModelSpec:
     known: dict[int, Layer] = {}
     return replace(spec, layers=tuple(known.setdefault(id(layer), _projected(layer)) for layer in spec.layers))
+
+
+def _read(stack: Stack) -> Stack:
+    """The tower up to the last layer that is read."""
+    if not stack.unread_layers:
+        return stack
+    return replace(
+        stack,
+        layers=stack.layers[: -stack.unread_layers],
+        tensors=tuple(t for t in stack.tensors if ".post_layernorm." not in t.name),
+    )
 
 
 def _cut(stack: Stack) -> Stack:
