@@ -65,7 +65,7 @@ def build(raw: RawConfig) -> ModelSpec:
 
 
 def _unread_layers(chosen: object, count: int, default: int) -> int:
-    """Layers behind the deepest one that features are taken from; -1 is the last one's output, 0 the first one's input."""
+    """Layers behind the deepest one that features are taken from; -1 is the last one's output."""
     listed = chosen if isinstance(chosen, list) and chosen else [chosen]
     places = [place if isinstance(place, int) else default for place in listed]
     deepest = max(place if place >= 0 else count + place + 1 for place in places)

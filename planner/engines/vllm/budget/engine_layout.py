@@ -11,8 +11,8 @@ after the last (LLaVA-1.5 and LLaVA-NeXT read the last but one).
 
 Source: vLLM 0.6.0 to 0.19.1 `models/llava.py` (init_vision_tower_for_llava), `models/clip.py`, `models/siglip.py`
 (num_hidden_layers_override, require_post_norm); 0.28.0 `models/gemma4.py` Gemma4Attention (one QKVParallelLinear
-whatever the layer), `models/gemma3n.py`, `models/pixtral.py` (VisionTransformer and PixtralHFVisionModel); 0.7.1 to 0.7.3 `attention/backends/mla`
-(VLLM_MLA_PERFORM_MATRIX_ABSORPTION, on by default, gone in 0.8).
+whatever the layer), `models/gemma3n.py`, `models/pixtral.py` (VisionTransformer and PixtralHFVisionModel);
+0.7.1 to 0.7.3 `attention/backends/mla` (VLLM_MLA_PERFORM_MATRIX_ABSORPTION, on by default, gone in 0.8).
 """
 
 from __future__ import annotations
