@@ -93,13 +93,13 @@ def changed(config: dict[str, Any], chance: random.Random, others: list[str]) ->
             case 0 if keys:
                 place.pop(chance.choice(keys))
             case 1:
-                place[chance.choice(others)] = chance.choice(ODD)
+                place[chance.choice(others)] = copy.deepcopy(chance.choice(ODD))
             case 2 | 3 if numbers := [key for key in keys if type(place[key]) in (int, float)]:
                 key = chance.choice(numbers)
                 factor = chance.choice((0.5, 2, 3, 1.5, 8, 0.25))
                 place[key] = type(place[key])(place[key] * factor) if chance.random() < 0.7 else place[key] + 1
             case _ if keys:
-                place[chance.choice(keys)] = chance.choice(ODD)
+                place[chance.choice(keys)] = copy.deepcopy(chance.choice(ODD))
     return config
 
 
