@@ -286,6 +286,7 @@ def public_run(model: Model, row: dict[str, Any]) -> Run:
         mla=said.get("mla"),
         attention_max_batch=said.get("attn_max_b") or 0,
         fused_moe=bool(said.get("fused_moe")),
+        run_time_repack=bool(inferred.get("run_time_repack")),
         # llama.cpp's own types with rows interleaved for a CPU (R4, R8) are nothing that a card could compute with
         op_offload=not re.match(r"Q\d\w*_R[48]\b", row["gguf"].get("quant") or ""),
         backend={"ROCm": "rocm", "Metal": "metal", "Vulkan": "vulkan"}.get(said.get("backend") or "", "cuda"),
