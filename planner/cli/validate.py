@@ -11,6 +11,7 @@ from planner.cli.words.help import print_help
 from planner.cli.words.questions import Asking, read
 from planner.contract.engine import engine_names, find_engine
 from planner.contract.inputs import inputs_of, option
+from planner.contract.lever import Effect
 from planner.contract.parser import Parsed, dashed, parse
 from planner.contract.words.export_name import read_export
 from planner.contract.workload import Workload
@@ -20,7 +21,7 @@ from planner.report.measured.start_log import render_log
 from planner.report.measured.validation import render_each, render_summary, render_unscored
 from planner.validation.cases import load_cases
 from planner.validation.engines.by_engine import ENGINES, bundled, score
-from planner.validation.logged import logged_start, read_start_log
+from planner.validation.logged import LoggedStart, logged_start, read_start_log
 from planner.validation.scoring import once_per_start
 
 FORMATS = ("table", "json", "csv", "markdown")
@@ -193,7 +194,16 @@ def _compare_log(words: Sequence[str]) -> str:
         launched=parsed,
         workload=stated.record(Workload),
     )
-    return render_log(found, format=asked.format)
+    return render_log(found, format=asked.format, effects=_effects(found))
+
+
+def _effects(found: LoggedStart) -> tuple[Effect, ...]:
+    """What each lever alone would give back of the planned card; none where the card is not known."""
+    if found.plan is None or not found.card_known:
+        return ()
+    from planner.api import advise  # only with a plan: levers of the engine
+
+    return advise(found.plan).levers
 
 
 def _stated(words: Sequence[str], name: str) -> str | None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from planner.contract.lever import Effect
 from planner.contract.start_log import MeasuredStart
+from planner.report.measured.where_it_went import gives_back, shares, where_it_went
 from planner.report.rows import JSON_SCHEMA, Column, plain, render_rows
 from planner.validation.logged import LoggedStart
 from planner.validation.scoring import Row
@@ -27,8 +29,12 @@ def comparison_rows(rows: Sequence[Row]) -> list[dict[str, object]]:
     ]
 
 
-def log_object(found: LoggedStart) -> dict[str, object]:
-    """Everything as one object; `case` is a measured case as `--cases` reads it."""
+def log_object(found: LoggedStart, effects: Sequence[Effect] = ()) -> dict[str, object]:
+    """Everything as one object; `case` is a measured case as `--cases` reads it.
+
+    Args:
+        effects: what each lever alone would change; the largest are what gives cache back.
+    """
     log, start, case = found.log, found.log.start, found.case
     result: dict[str, object] = {
         "schema": JSON_SCHEMA,
@@ -41,6 +47,8 @@ def log_object(found: LoggedStart) -> dict[str, object]:
         "not_compared": [f"{item.mode}: {item.reason}" for item in found.unscored],
     }
     if found.plan is not None and found.card_known:
+        result["where_it_went"] = shares(found.plan, start.measured)
+        result["gives_back"] = gives_back(effects)
         result["planned_error"] = None if found.plan.startup_error is None else found.plan.startup_error.message
     if case is not None:
         result["case"] = {
@@ -63,10 +71,10 @@ def _flags(start: MeasuredStart) -> dict[str, object]:
     return {**named, **(other if isinstance(other, dict) else {})}
 
 
-def render_log(found: LoggedStart, *, format: str) -> str:
+def render_log(found: LoggedStart, *, format: str, effects: Sequence[Effect] = ()) -> str:
     """The comparison in a format; the table says first what was read and ends with errors."""
     if format == "json":
-        return json.dumps(log_object(found), indent=2)
+        return json.dumps(log_object(found, effects), indent=2)
     log, start, plan = found.log, found.log.start, found.plan
     columns = [
         Column(field="figure", heading="figure"),
@@ -90,6 +98,8 @@ def render_log(found: LoggedStart, *, format: str) -> str:
         parts += ["", table]
     parts += [f"not compared: {item.mode}: {item.reason}" for item in found.unscored]
     parts += [f"error in the log, line {error.line}: {error.text}" for error in start.errors]
+    if plan is not None and found.card_known:
+        parts += ["", *where_it_went(plan, start.measured, effects)]
     if plan is not None and found.card_known and plan.startup_error is not None:
         parts.append(f"planned error: {plan.startup_error.message}")
     return "\n".join(parts)
