@@ -28,7 +28,7 @@ from planner.standard_input import read_standard_input
 if TYPE_CHECKING:
     from planner.cli.words.launched import Launched
 
-FORMATS = ("table", "json", "csv", "markdown")
+FORMATS = ("table", "json", "csv", "markdown", "html")
 _MOST_LENGTHS_BYTES = 256 << 20
 _MOST_FILES = 256
 _LENGTHS = "Lengths of sequences"

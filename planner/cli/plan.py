@@ -28,7 +28,7 @@ from planner.report.printer import Width
 from planner.training.recipe import frameworks
 
 ANSWER: Final = "Answer"
-_FORMATS: Final = ("table", "json", "csv", "markdown")
+_FORMATS: Final = ("table", "json", "csv", "markdown", "html")
 # A card large enough that what does not depend on the card can be read off a plan on it.
 _ANY_CARD: Final = "4TiB"
 # What --gpu or --gpu-memory settles.
@@ -274,6 +274,10 @@ def _print(answers: Answers, asked: Asked) -> None:
         print(json.dumps(launches_json(answers.launches, answers.planned), indent=1))
     elif asked.format == "csv":
         print(launch_csv(answers.launches))
+    elif asked.format == "html":
+        from planner.report.html.launch import launches_page  # only a page pays for it
+
+        print(launches_page(answers.launches, answers.planned))
     else:
         colour = asked.format == "table" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         width: Width = None if asked.wide else "terminal"

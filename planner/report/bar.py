@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _RESET = "\x1b[0m"
+_SPARE = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of the bar: its name, its bytes, its letter and its terminal colour (0 to 255)."""
+    """A stretch of the bar: its name, its bytes, the letter it would have and its terminal colour (0 to 255)."""
 
     name: str
     size: int
@@ -31,10 +32,26 @@ def bar(segments: Sequence[Segment], total_bytes: int, *, width: int = 72, colou
         )
         words = [f"\x1b[38;5;{segment.colour}m■{_RESET} {segment.name}" for segment in shown]
     else:
-        drawn = "".join(segment.letter * count for segment, count in zip(shown, cells, strict=True))
-        words = [f"{segment.letter} {segment.name}" for segment in shown]
+        letters = _letters(shown)
+        drawn = "".join(letter * count for letter, count in zip(letters, cells, strict=True))
+        words = [f"{letter} {segment.name}" for letter, segment in zip(letters, shown, strict=True)]
     legend = "\n".join(_lines(words, [len(segment.name) + 4 for segment in shown], width))
     return f"[{drawn}{' ' * (width - sum(cells))}]\n{legend}"
+
+
+def _letters(segments: Sequence[Segment]) -> list[str]:
+    """A letter for each segment, none twice in any case (W and w are one to an eye); "#" where all are taken.
+
+    One that is taken gives way to the next of the segment's own name.
+    """
+    found: list[str] = []
+    used: set[str] = set()
+    for segment in segments:
+        own = (letter for letter in segment.name if letter.isascii() and letter.isalnum())
+        wanted = (segment.letter, *own, *_SPARE)
+        found.append(next((letter for letter in wanted if letter.lower() not in used), "#"))
+        used.add(found[-1].lower())
+    return found
 
 
 def _lines(words: Sequence[str], lengths: Sequence[int], width: int) -> list[str]:

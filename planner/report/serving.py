@@ -34,7 +34,7 @@ _DRAWN = {
     "post_profile": ("p", 95),
     "other_processes": ("o", 52),
 }
-_OTHERS = ("xyzuvw", (67, 73, 103, 109, 139, 145))
+_OTHER_TINTS = (67, 73, 103, 109, 139, 145, 66, 72, 102, 108, 138, 144)
 
 
 def plan_json(plan: ServingPlan, advice: Advice | None = None) -> dict[str, object]:
@@ -161,10 +161,10 @@ def _segments(device: Device) -> list[Segment]:
     if device.cache_bytes:
         sizes["kv_cache"] = device.cache_bytes
     order = [name for name in LABELS if name in sizes] + [name for name in sizes if name not in LABELS]
-    spare = list(zip(*_OTHERS, strict=True))
     found: list[Segment] = []
     for name in order:
-        letter, tint = _DRAWN[name] if name in _DRAWN else spare[len(found) % len(spare)]
+        drawn = (label_of(name)[0], _OTHER_TINTS[len(found) % len(_OTHER_TINTS)])
+        letter, tint = _DRAWN.get(name, drawn)
         found.append(Segment(label_of(name), sizes[name], letter, tint))
     return found
 

@@ -32,7 +32,7 @@ _LABELS = {
     "other_models": ("other models", "M", 63),
     "gradients": ("gradients", "G", 70),
     "step_temporary": ("optimizer step", "S", 101),
-    "loading": ("loading", "l", 101),
+    "loading": ("loading", "l", 107),
     "saved_activations": ("saved activations", "A", 208),
     "logits_and_loss": ("logits and loss", "L", 214),
     "working_set": ("working set", "B", 180),

@@ -1,4 +1,4 @@
-"""A diagnosis as text for people, Markdown, CSV or JSON."""
+"""A diagnosis as text for people, Markdown, CSV, JSON or a page."""
 
 from __future__ import annotations
 
@@ -49,6 +49,10 @@ def render_diagnosis(
     if wanted is Format.CSV:
         parts = ([_csv(diagnosis.findings)] if diagnosis else []) + ([tiers_table(buckets, wanted)] if buckets else [])
         return "\n\n".join(parts)
+    if wanted is Format.HTML:
+        from planner.report.html.diagnosis import diagnosis_page  # only a page pays for it
+
+        return diagnosis_page(diagnosis, buckets)
     lines: list[str] = []
     if diagnosis is not None:
         if wanted is Format.TABLE:

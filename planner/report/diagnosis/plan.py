@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from planner.diagnosis.expectation.beside_plan import Expectation
+from planner.diagnosis.expectation.comparison import Comparison
 from planner.report.diagnosis.lines import wrapped
 from planner.report.levers import levers_json
 from planner.units import format_size
@@ -29,11 +30,17 @@ def expectation_lines(plan: Expectation) -> Iterator[str]:
     """Planned and in the text, one figure a line, with what is compared under it."""
     yield f"{'Figure':<34}{'Planned':>14}{'In the text':>14}{'Difference':>16}"
     for row in plan.rows:
-        mark = " *" if row.beyond else ""
-        observed = "-" if row.observed is None else _value(row.observed, row.unit)
-        difference = "-" if row.difference is None else _signed(row.difference, row.unit) + mark
-        yield f"{row.name:<34}{_value(row.planned, row.unit):>14}{observed:>14}{difference:>16}"
+        planned, observed, difference = compared(row)
+        yield f"{row.name:<34}{planned:>14}{observed:>14}{difference:>16}"
         yield from wrapped(row.what, first="    ", rest="    ")
+
+
+def compared(row: Comparison) -> tuple[str, str, str]:
+    """(planned, in the text, difference), with "*" where it is outside the plan's band."""
+    mark = " *" if row.beyond else ""
+    observed = "-" if row.observed is None else _value(row.observed, row.unit)
+    difference = "-" if row.difference is None else _signed(row.difference, row.unit) + mark
+    return _value(row.planned, row.unit), observed, difference
 
 
 def _value(value: int | float, unit: str) -> str:

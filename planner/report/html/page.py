@@ -31,14 +31,22 @@ def page(title: str, body: Iterable[str]) -> str:
     )
 
 
+def inner(document: str) -> str:
+    """The body of a page that `page` made, its headings one deeper: to stand in another."""
+    body = document.partition("<main>")[2].partition("</main>")[0].strip()
+    for level in (3, 2, 1):
+        body = body.replace(f"<h{level}>", f"<h{level + 1}>").replace(f"</h{level}>", f"</h{level + 1}>")
+    return body
+
+
 def verdict_heading(verdict: str, text: str) -> str:
     """The first heading: the verdict's word in its colour, and the rest of the line."""
     return f'<h1><span class="verdict {escape(verdict)}">{VERDICTS.get(verdict, verdict)}</span>: {escape(text)}</h1>'
 
 
-def heading(text: str) -> str:
+def heading(text: str, level: int = 2) -> str:
     """A section's heading."""
-    return f"<h2>{escape(text)}</h2>"
+    return f"<h{level}>{escape(text)}</h{level}>"
 
 
 def paragraph(text: str) -> str:
@@ -49,6 +57,11 @@ def paragraph(text: str) -> str:
 def command_block(text: str, label: str) -> str:
     """A command to copy."""
     return f'<pre tabindex="0" aria-label="{escape(label)}"><code>{escape(text)}</code></pre>'
+
+
+def preformatted(text: str, label: str) -> str:
+    """Text whose columns matter; a narrow screen scrolls it."""
+    return f'<div class="scroll" tabindex="0" role="group" aria-label="{escape(label)}"><pre>{escape(text)}</pre></div>'
 
 
 def bullets(texts: Sequence[str]) -> str:
@@ -90,7 +103,7 @@ def table(
         lines.append(f"<tr{named}>{cells}</tr>")
     body, said = "".join(lines), escape(caption)
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{said}"><table><caption>{said}</caption>'
+        f'<div class="scroll" tabindex="0" role="group" aria-label="{said}"><table><caption>{said}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
