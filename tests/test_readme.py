@@ -103,7 +103,7 @@ def run(command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     if piped:
         text = io.TextIOWrapper(io.BytesIO(shlex.split(piped)[1].encode()))
         monkeypatch.setattr(sys, "stdin", text)
-    monkeypatch.setattr(sys, "argv", shlex.split(last))
+    monkeypatch.setattr(sys, "argv", shlex.split(last.partition(" > ")[0]))
     with pytest.raises(SystemExit) as stopped:
         main()
     captured = capsys.readouterr()
@@ -120,6 +120,8 @@ def test_a_shown_command_runs(
     page: str, command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "crash.log").write_text(CRASH)
+    (tmp_path / "deploy").mkdir()
+    (tmp_path / "deploy" / "serve.sh").write_text("vllm serve Qwen/Qwen3-8B --max-model-len 8192\n")
     monkeypatch.chdir(tmp_path)
     status, out, err = run(command, capsys, monkeypatch)
     assert status in (0, 1), err

@@ -13,6 +13,8 @@ from planner.contract.inputs import option
 from planner.contract.parser import parse
 from planner.contract.plan import VERDICTS
 from planner.errors import PlannerError, UsageError
+from planner.report.checked import failing, junit, sarif
+from planner.report.launch import Planned
 from planner.report.printer import printed
 from planner.report.rows import JSON_SCHEMA
 
@@ -28,7 +30,9 @@ class Checked:
     accept: Annotated[
         str, option("Which verdict counts as fitting.", panel="Answer", choices=("tight", "fits"), common=True)
     ] = "tight"
-    format: Annotated[str, option("How to print.", panel="Answer", choices=("table", "json"), common=True)] = "table"
+    format: Annotated[
+        str, option("How to print.", panel="Answer", choices=("table", "json", "junit", "sarif"), common=True)
+    ] = "table"
 
 
 def check(words: Sequence[str]) -> int:
@@ -49,11 +53,15 @@ def check(words: Sequence[str]) -> int:
     if asked.format == "json":
         query = {"paths": list(parsed.positional), "gpu": asked.gpu, "accept": asked.accept}
         print(json.dumps({"schema": JSON_SCHEMA, "query": query, "rows": rows}, indent=1, ensure_ascii=False))
+    elif asked.format in ("junit", "sarif"):
+        print((junit if asked.format == "junit" else sarif)(rows, asked.accept))
     else:
         print(
             printed([_line(row) for row in rows], None) if rows else "nothing there starts a server or a training run"
         )
-    return _status([str(row["verdict"]) for row in rows], asked.accept)
+    if any(failing(row, asked.accept) for row in rows):
+        return 1
+    return 2 if any(row["verdict"] in ("refused", "unknown") for row in rows) else 0
 
 
 def _rows(path: str, asked: Checked) -> list[dict[str, object]]:
@@ -86,7 +94,7 @@ def _rows(path: str, asked: Checked) -> list[dict[str, object]]:
                 "form": form,
                 "tool": one.plan.tool,
                 "model": one.plan.model,
-                "verdict": one.verdict or "unknown",
+                "verdict": _verdict(one, asked.accept),
                 "message": one.message,
             }
         )
@@ -100,7 +108,8 @@ def _line(row: dict[str, object]) -> str:
     return f"{verdict}: {row['source']} ({row['form']}){what}{said}"
 
 
-def _status(verdicts: Sequence[str], accept: str) -> int:
-    if any(verdict == "does_not_fit" or (verdict == "tight" and accept == "fits") for verdict in verdicts):
-        return 1
-    return 2 if any(verdict in ("refused", "unknown") for verdict in verdicts) else 0
+def _verdict(one: Planned, accept: str) -> str:
+    """The plan's verdict; what `plan` fails for another reason than the card, such as host memory, does not fit."""
+    if one.status == 1 and not (one.verdict == "tight" and accept == "fits"):
+        return "does_not_fit"
+    return one.verdict or "unknown"
