@@ -132,7 +132,7 @@ def _bands(cases: Sequence[Case]) -> str:
     inside = sum(each.inside for each in found)
     lines = [
         f"{inside} of {len(found)} inside; the widest band is"
-        f" {max((each.high - each.low for each in found), default=0) / GIB:.1f} GiB.",
+        f" {max((each.high - each.low for each in found), default=0) / GIB:.2f} GiB.",
         "",
         "| case | quality | planned low | planned high | measured | inside |",
         "|---|---|---:|---:|---:|---|",
